@@ -26,6 +26,7 @@ JobCommand::JobCommand(CLI::App& app)
   add_job_files(group_);
   add_job_download(group_);
   add_job_stop(group_);
+  add_job_retry(group_);
   add_job_delete(group_);
 }
 

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
+#include <sstream>
 
 #include "apps/gyre/job_place.h"
 #include "apps/gyre/job_view.h"
@@ -100,6 +102,58 @@ std::shared_ptr<JobOptions> add_job(CLI::App& verb, unsigned options = Remote::k
   return job;
 }
 
+constexpr char kForceExplanation[] = R"(
+A job is ended on its nodes first. If its cluster cannot be used (its driver does not answer, or its shared folder is
+missing: `gyre cluster show`), that waits until it can. --force does not wait; it says what may be left behind:
+processes that go on and write to the job's outputs.)";
+
+std::shared_ptr<bool> add_force(CLI::App& verb) {
+  auto force = std::make_shared<bool>(false);
+  verb.add_flag("--force", *force, "End its record without its nodes, if its cluster cannot be used");
+  return force;
+}
+
+/// With `force`, says what may be left behind.
+Json stop(Session& session, const JobPlace& job, bool force, const std::string& verb) {
+  const Json stopped = session.post(below(path_of(job), "terminate"), force ? Query{{"force", "true"}} : Query{});
+  if (!force) return stopped;
+  for (const Json& error : stopped.value(Json::json_pointer("/properties/executionInfo/errors"), Json::array())) {
+    fmt::print(stderr, "{}: {}\n", verb, cli::printable(text_at(error, "/message")));
+  }
+  return stopped;
+}
+
+constexpr std::size_t kLastLines = 20;
+constexpr std::size_t kMostLastBytes = 8 << 10;
+
+/// On stderr, of what a failed job has said last: of stderr.txt, or where that is empty of stdout.txt.
+void show_last_lines(Session& session, const JobPlace& job) {
+  for (const char* file : {"stderr.txt", "stdout.txt"}) {
+    const Path path = below(path_of(job), "files", "stdouterr", file);
+    std::string text;
+    try {
+      for (const Json& listed : session.list(below(path_of(job), "files"), {{"outputdirectoryid", "stdouterr"}})) {
+        const auto size = listed.value(Json::json_pointer("/properties/contentLength"), std::uint64_t{0});
+        if (text_at(listed, "/name") != file || size == 0) continue;
+        text = session.read(path, size - std::min<std::uint64_t>(size, kMostLastBytes), kMostLastBytes).bytes;
+      }
+    } catch (const Error&) {
+      continue;  // It has no logs, or they are on a node that is gone.
+    }
+    if (text.empty()) continue;
+    if (text.back() == '\n') text.pop_back();
+    std::size_t begin = text.size();
+    for (std::size_t lines = 0; lines < kLastLines && begin != std::string::npos && begin > 0; ++lines) {
+      begin = text.rfind('\n', begin - 1);
+    }
+    text = begin == std::string::npos || begin == 0 ? text : text.substr(begin + 1);
+    fmt::print(stderr, "gyre job wait: the last lines of {} (`gyre job logs {}` shows all):\n", file, shown_place(job));
+    std::istringstream all(text);
+    for (std::string line; std::getline(all, line);) fmt::print(stderr, "  {}\n", cli::printable(line));
+    return;
+  }
+}
+
 int wait_for_job(const JobOptions& options, bool quiet, const Environment& environment) {
   const std::string where = "gyre job wait";
   RemoteJobView view(options.remote, environment);
@@ -113,6 +167,7 @@ int wait_for_job(const JobOptions& options, bool quiet, const Environment& envir
     view.end();
     if (options.remote.output != "table") options.remote.print(job, [] { return ""; });
     if (!quiet) fmt::print(stderr, "{}: {}\n", where, shown_end(job));
+    if (!quiet && exit_code_of(job) != 0) show_last_lines(session, place);
     return exit_code_of(job);
   } catch (const Error& error) {
     view.end();
@@ -214,9 +269,25 @@ void add_job_wait(VerbGroup& group) {
 void add_job_stop(VerbGroup& group) {
   CLI::App* verb = group.app().add_subcommand("stop", "Stop a waiting or running job, which then counts as failed");
   auto options = add_job(*verb);
+  auto force = add_force(*verb);
+  verb->footer(kForceExplanation);
+  group.add(verb, [options, force](const Environment& environment) {
+    Session session = options->remote.session(environment);
+    const Json job = stop(session, options->find(session, environment), *force, "gyre job stop");
+    options->remote.print(job, [&] { return job_table({job}); });
+    return 0;
+  });
+}
+
+void add_job_retry(VerbGroup& group) {
+  CLI::App* verb = group.app().add_subcommand("retry", "Queue a job again that has failed, as it was submitted");
+  auto options = add_job(*verb);
+  verb->footer(
+      "\nIts next attempt has a number of its own and writes to the same places. A job with secrets is submitted again "
+      "instead:\nthey were deleted when it ended.\n\nExamples:\n  gyre job retry train-1 && gyre job wait train-1");
   group.add(verb, [options](const Environment& environment) {
     Session session = options->remote.session(environment);
-    const Json job = session.post(below(path_of(options->find(session, environment)), "terminate"));
+    const Json job = session.post(below(path_of(options->find(session, environment)), "retry"));
     options->remote.print(job, [&] { return job_table({job}); });
     return 0;
   });
@@ -230,11 +301,14 @@ void add_job_delete(VerbGroup& group) {
   auto no_wait = std::make_shared<bool>(false);
   verb->add_flag("-y,--yes", *yes, "Do not ask for confirmation");
   verb->add_flag("--no-wait", *no_wait, "Do not wait until it is deleted");
-  group.add(verb, [options, yes, no_wait](const Environment& environment) {
+  auto force = add_force(*verb);
+  verb->footer(kForceExplanation);
+  group.add(verb, [options, yes, no_wait, force](const Environment& environment) {
     Session session = options->remote.session(environment);
     const JobPlace job = options->find(session, environment);
     const std::string what = fmt::format("job '{}'", shown_place(job));
     if (!confirmed(fmt::format("Delete {}?", what), *yes)) return 1;
+    if (*force && !has_ended(session.get(path_of(job)))) stop(session, job, true, "gyre job delete");
     session.remove(path_of(job));
     if (!*no_wait) wait_until_gone(session, path_of(job), kLongestDeletion, what);
     return 0;

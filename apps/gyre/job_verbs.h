@@ -11,6 +11,7 @@ void add_job_why(VerbGroup& group);
 void add_job_events(VerbGroup& group);
 void add_job_wait(VerbGroup& group);
 void add_job_stop(VerbGroup& group);
+void add_job_retry(VerbGroup& group);
 void add_job_delete(VerbGroup& group);
 // Those about their files.
 void add_job_logs(VerbGroup& group);

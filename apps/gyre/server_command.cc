@@ -21,8 +21,10 @@
 #include "gyre/base/account.h"
 #include "gyre/base/error.h"
 #include "gyre/base/process.h"
+#include "gyre/cli/number_check.h"
 #include "gyre/jobs/api/audit_log.h"
 #include "gyre/jobs/api/interface.h"
+#include "gyre/jobs/catalog/catalog.h"
 #include "gyre/jobs/service/service.h"
 #include "gyre/net/http/server.h"
 
@@ -33,6 +35,16 @@ namespace {
 namespace fs = std::filesystem;
 using jobs::client::ServerFile;
 using jobs::service::Service;
+
+constexpr char kBackupExplanation[] = R"(
+The copy has users (hashes of their tokens), workspaces, clusters, jobs, events and the secrets of jobs that have not
+ended, as they were at one moment; only you can read it. Code that was uploaded, and files of jobs, are not in it.
+
+To restore it: stop the server, put the copy in its folder as catalog.db, remove catalog.db-wal and catalog.db-shm, and
+start the server. What had been running is found again, or starts again.
+
+Examples:
+  gyre server --folder /srv/gyre backup /backup/gyre-monday.db)";
 
 constexpr char kExplanation[] = R"(
 Runs a team's jobs on clusters: virtual nodes of this machine, or Slurm nodes. If root starts it, the jobs of each user
@@ -203,6 +215,19 @@ ServerCommand::ServerCommand(CLI::App& app)
       ->type_name("S")
       ->check(CLI::Range(5, 86'400))
       ->capture_default_str();
+  const auto add_days = [&](const char* name, int& days, const char* what) {
+    verb_->add_option(name, days, what)->type_name("DAYS")->check(cli::whole_number_from(0))->capture_default_str();
+  };
+  add_days("--keep-jobs", keep_jobs_days_,
+           "Days for which records of ended jobs are kept; their files stay; 0: for ever");
+  add_days("--keep-events", keep_events_days_,
+           "Days for which events are kept; those of unfinished jobs stay; 0: for ever");
+  add_days("--keep-code", keep_code_days_,
+           "Days for which uploaded code is kept after its last job; 0: as long as its jobs");
+  backup_verb_ = verb_->add_subcommand("backup", "Copy a server's catalog to a new file, also while it runs");
+  backup_verb_->add_option("FILE", backup_, "The new file")->required();
+  backup_verb_->footer(kBackupExplanation);
+  backup_verb_->fallthrough();
   verb_->add_option("--log-level", log_level_, "trace debug info warning error off")
       ->type_name("LEVEL")
       ->capture_default_str();
@@ -234,7 +259,15 @@ std::vector<net::Endpoint> ServerCommand::endpoints(const std::vector<std::strin
   return endpoints;
 }
 
+int ServerCommand::back_up(const fs::path& folder) const {
+  const fs::path file = fs::absolute(backup_);
+  jobs::catalog::Catalog::back_up(folder / "catalog.db", file);
+  fmt::print(stderr, "gyre server backup: {} has the catalog of {}\n", file.string(), folder.string());
+  return 0;
+}
+
 int ServerCommand::run(const std::vector<std::string>& environment) const {
+  if (backup_verb_->parsed()) return back_up(folder_in(environment));
   const EndSignals signals;  // Before any thread, so that none of them gets these signals.
   const fs::path folder = folder_in(environment);
   make_folder(folder);
@@ -249,6 +282,9 @@ int ServerCommand::run(const std::vector<std::string>& environment) const {
   using jobs::service::Submitters;
   options.submitters = ::geteuid() == 0 ? Submitters::kAccounts : Submitters::kTrusted;
   options.lease = std::chrono::seconds(lease_seconds_);
+  options.keep_jobs = std::chrono::days(keep_jobs_days_);
+  options.keep_events = std::chrono::days(keep_events_days_);
+  options.keep_code = std::chrono::days(keep_code_days_);
   options.logger = logger;
   for (const std::string& entry : environment) {
     const std::size_t equals = entry.find('=');

@@ -23,6 +23,7 @@ class ServerCommand {
   int run(const std::vector<std::string>& environment) const;
 
  private:
+  int back_up(const std::filesystem::path& folder) const;
   std::filesystem::path folder_in(const std::vector<std::string>& environment) const;
   /// The door of this machine first.
   std::vector<net::Endpoint> endpoints(const std::vector<std::string>& environment,
@@ -34,6 +35,11 @@ class ServerCommand {
   std::string server_file_;
   std::string job_user_ = "nobody";
   int lease_seconds_ = 120;
+  int keep_jobs_days_ = 0;
+  int keep_events_days_ = 365;
+  int keep_code_days_ = 30;
+  CLI::App* backup_verb_ = nullptr;
+  std::string backup_;
   std::string log_level_ = "info";
 };
 

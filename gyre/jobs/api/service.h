@@ -102,6 +102,13 @@ class JobService {
   virtual Created<Job> submit(const JobName& name, const Submission& submission) = 0;
   /// A queued job fails at once, a running one is ended and fails, a finished one stays as it is.
   virtual Job terminate(const JobName& name) = 0;
+  /// Ends the record of a job whose cluster cannot be used, without its nodes; the job's error says what may still run
+  /// there. kConflict "ClusterUsable" where the cluster can be used.
+  virtual Job terminate_without_nodes(const JobName& name) = 0;
+  /// Queues a job again that has failed. kConflict "JobNotFailed", "JobDeleting", "JobLeftRunning" (it was ended
+  /// without its nodes), "SecretsDeleted", "ClusterDeleting" or "StoredJobUnreadable"; kNotFound "ClusterNotFound" or
+  /// "CodeNotFound".
+  virtual Job retry(const JobName& name) = 0;
   /// A running job is ended first. Deletion goes on after the call.
   virtual void delete_job(const JobName& name) = 0;
   /// Why it waits and what would start it; why it failed.

@@ -221,6 +221,8 @@ class MemoryService : public JobService {
     return {at->second, is_new};
   }
   Job terminate(const JobName& name) override { return job(name); }
+  Job terminate_without_nodes(const JobName& name) override { return job(name); }
+  Job retry(const JobName& name) override { return job(name); }
   void delete_job(const JobName& name) override {
     count(0);
     const MutexLock lock(mutex_);

@@ -73,6 +73,17 @@ Catalog Catalog::open(const std::filesystem::path& path, CatalogOptions options)
   return Catalog(std::move(store));
 }
 
+void Catalog::back_up(const std::filesystem::path& path, const std::filesystem::path& copy) {
+  std::error_code failure;
+  if (!std::filesystem::exists(path, failure)) {
+    throw Error(ErrorCode::kNotFound, fmt::format("there is no catalog {}", path.string()));
+  }
+  if (std::filesystem::exists(std::filesystem::symlink_status(copy, failure))) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("{} exists; name a new file for the backup", copy.string()));
+  }
+  Database(path, Database::Access::kRead).copy_to(copy);
+}
+
 Catalog Catalog::open_to_read(const std::filesystem::path& path) {
   return Catalog(std::make_unique<Store>(UniqueFd(), path, wall_clock_us, Database::Access::kRead));
 }

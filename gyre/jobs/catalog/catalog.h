@@ -51,6 +51,10 @@ class Catalog {
   /// Makes the file where there is none, for its owner alone, and brings an older one up to date. One process at a
   /// time: Error(kUnsupported) names the one that has it open.
   static Catalog open(const std::filesystem::path& path, CatalogOptions options = {});
+  /// A copy of the catalog at `path`, as it is at one moment, in a new file that only its owner can read: whether or
+  /// not a service works with it. Error(kInvalidArgument) where there is such a file, kNotFound where there is no
+  /// catalog, otherwise as open().
+  static void back_up(const std::filesystem::path& path, const std::filesystem::path& copy);
   /// To read beside the one that is open, in this process: of the changes that are made there, it sees those that are
   /// complete. Error(kTimeout) where that one could be opened only for itself, because the disk was full.
   static Catalog open_to_read(const std::filesystem::path& path);

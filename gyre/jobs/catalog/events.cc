@@ -48,6 +48,17 @@ Page<Event> Events::list(const EventFilter& filter, const PageRequest& request) 
   return read_page<Event>(query, request, read_event, [](const Event& one) { return one.sequence; });
 }
 
+int Events::forget_before(TimeUs time) {
+  // A part of them at a time: whoever writes meanwhile waits.
+  return store_.database.run(
+      "DELETE FROM events WHERE sequence IN (SELECT sequence FROM (SELECT sequence, time_us, job_id FROM events ORDER "
+      "BY "
+      "sequence LIMIT 5000) WHERE time_us < ?1 AND sequence < (SELECT max(sequence) FROM events) AND (job_id IS NULL "
+      "OR "
+      "job_id NOT IN (SELECT id FROM jobs WHERE execution_state IN ('queued', 'running', 'terminating'))))",
+      time);
+}
+
 Id Events::latest() {
   Query query(store_.database, "SELECT coalesce(max(sequence), 0) FROM events");
   return query.next() ? query.integer(0) : 0;

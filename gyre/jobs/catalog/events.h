@@ -23,6 +23,9 @@ class Events {
   explicit Events(Store& store) : store_(store) {}
 
   Page<Event> list(const EventFilter& filter, const PageRequest& request = {});
+  /// Deletes those before `time` among the oldest, but none of jobs that have not finished; the latest stays, because
+  /// numbers are never used again. Returns how many; 0 where there is nothing more to be deleted.
+  int forget_before(TimeUs time);
   /// The number of the latest event; 0 when there is none.
   Id latest();
   /// The jobs that events behind this one are about. Each change of a job, and of its attempts, is one.

@@ -119,6 +119,21 @@ bool Jobs::terminate(Id id, const Cause& cause) {
   return going_on;
 }
 
+void Jobs::retry(Id id, const Cause& cause) {
+  Transaction transaction(store_.database);
+  const Job job = get(id);
+  if (job.execution_state != ExecutionState::kFailed || job.provisioning_state == ProvisioningState::kDeleting) {
+    throw illegal_change("job", job.name, name(job.execution_state), name(ExecutionState::kQueued));
+  }
+  change_job(store_, job, {.to = ExecutionState::kQueued, .cause = cause});
+  store_.database.run(
+      "UPDATE jobs SET attempts_before = attempts, start_us = NULL, end_us = NULL, exit_code = NULL, error_code = "
+      "NULL, "
+      "error_message = NULL, error_details = NULL WHERE id = ?1",
+      id);
+  transaction.commit();
+}
+
 void Jobs::start_deletion(Id id, const Cause& cause) {
   Transaction transaction(store_.database);
   const Job job = get(id);
@@ -164,6 +179,24 @@ bool Jobs::uses_code(Id workspace, std::string_view code) {
   Query query(store_.database, "SELECT 1 FROM jobs WHERE code = ?1 AND code <> '' AND workspace_id = ?2 LIMIT 1", code,
               workspace);
   return query.next();
+}
+
+bool Jobs::needs_code(Id workspace, std::string_view code, TimeUs since) {
+  Query query(
+      store_.database,
+      "SELECT 1 FROM jobs WHERE code = ?1 AND code <> '' AND workspace_id = ?2 AND (execution_state IN ('queued', "
+      "'running', 'terminating') OR end_us >= ?3) LIMIT 1",
+      code, workspace, since);
+  return query.next();
+}
+
+std::vector<Job> Jobs::ended_before(TimeUs time, int most) {
+  Query query(store_.database,
+              select_jobs() +
+                  "end_us IS NOT NULL AND end_us < ?1 AND execution_state IN ('succeeded', 'failed') AND "
+                  "provisioning_state <> 'deleting' ORDER BY end_us LIMIT ?2",
+              time, most);
+  return read_jobs(query);
 }
 
 void Jobs::remark(Id id, const Cause& cause) { record(store_, job_event(get(id), "job", cause)); }

@@ -46,6 +46,9 @@ class Jobs {
   /// Ends the job for good. One without an attempt fails at once; of the others the attempt is now to be ended. False,
   /// and no change, when it has finished or is being ended for good already.
   bool terminate(Id id, const Cause& cause);
+  /// Queues a job again that has failed, with the retries of a new one. Its cluster must be there, and its secrets not
+  /// be needed: they were deleted.
+  void retry(Id id, const Cause& cause);
   /// It is to be deleted, and terminated where it has not finished.
   void start_deletion(Id id, const Cause& cause);
   /// Deletes all but the events of a job that is being deleted and has finished.
@@ -55,6 +58,11 @@ class Jobs {
   std::int64_t queued_of(std::string_view submitter, std::int64_t most);
   /// Whether a job of the workspace came with this code.
   bool uses_code(Id workspace, std::string_view code);
+
+  /// Whether a job of the workspace with this code has not finished, or has ended at `since` or later.
+  bool needs_code(Id workspace, std::string_view code, TimeUs since);
+  /// At most `most` that ended before `time`, and are not being deleted yet; the oldest first.
+  std::vector<Job> ended_before(TimeUs time, int most);
 
   /// A remark in its events, without any change: "containerSettings is ignored on this cluster".
   void remark(Id id, const Cause& cause);

@@ -51,6 +51,8 @@ constexpr std::array kExecutionChanges = std::to_array<std::pair<ExecutionState,
     // It had ended by itself before the request reached it.
     {ExecutionState::kTerminating, ExecutionState::kSucceeded},
     {ExecutionState::kTerminating, ExecutionState::kFailed},
+    // Somebody wants it to be tried again.
+    {ExecutionState::kFailed, ExecutionState::kQueued},
 });
 
 constexpr std::array kAllocationNames = std::to_array<std::pair<AllocationState, std::string_view>>({

@@ -55,7 +55,7 @@ bool may_change(AllocationState from, AllocationState to);
 bool may_change(NodeState from, NodeState to);
 bool may_change(AttemptState from, AttemptState to);
 
-/// Whether nothing ever happens to a job in this state but that it is deleted.
+/// Whether nothing happens to a job in this state by itself: it is deleted, or, where it failed, queued again by hand.
 inline bool is_finished(ExecutionState state) {
   return state == ExecutionState::kSucceeded || state == ExecutionState::kFailed;
 }

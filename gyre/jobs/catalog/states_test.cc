@@ -30,7 +30,7 @@ TEST(StatesTest, a_job_changes_as_batch_ai_says) {
   EXPECT_THAT(changes(ExecutionState::kRunning), ElementsAre("queued", "terminating", "succeeded", "failed"));
   EXPECT_THAT(changes(ExecutionState::kTerminating), ElementsAre("succeeded", "failed"));
   EXPECT_THAT(changes(ExecutionState::kSucceeded), IsEmpty());
-  EXPECT_THAT(changes(ExecutionState::kFailed), IsEmpty());
+  EXPECT_THAT(changes(ExecutionState::kFailed), ElementsAre("queued"));
 }
 
 TEST(StatesTest, an_attempt_is_never_younger_than_it_was) {

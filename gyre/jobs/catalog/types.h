@@ -120,6 +120,7 @@ struct Job {
   ExecutionState execution_state = ExecutionState::kQueued;
   TimeUs execution_changed = 0;
   int attempts = 0;
+  int attempts_before = 0;        ///< Of them, those before it was last queued again by hand.
   std::optional<TimeUs> start{};  ///< Of the latest attempt that started.
   std::optional<TimeUs> end{};
   std::optional<int> exit_code{};

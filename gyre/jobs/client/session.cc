@@ -127,7 +127,9 @@ Json Session::patch(const Path& path, const Json& body) {
   return json_of(send({.method = Method::kPatch, .target = {path, {}}, .body = body.dump()}));
 }
 
-Json Session::post(const Path& path) { return json_of(send({.method = Method::kPost, .target = {path, {}}})); }
+Json Session::post(const Path& path, const Query& query) {
+  return json_of(send({.method = Method::kPost, .target = {path, query}}));
+}
 
 void Session::remove(const Path& path) { send({.method = Method::kDelete, .target = {path, {}}}); }
 

@@ -62,7 +62,7 @@ class Session {
   /// Bytes that are not JSON.
   void put_bytes(const Path& path, std::string bytes);
   Json patch(const Path& path, const Json& body);
-  Json post(const Path& path);
+  Json post(const Path& path, const Query& query = {});
   void remove(const Path& path);
   /// False for a resource that does not exist (any more).
   bool exists(const Path& path);

@@ -144,6 +144,44 @@ TEST_F(IsolationTest, a_service_starts_beside_a_driver_that_hangs_and_says_which
   EXPECT_EQ(ended("waits").execution_state, ExecutionState::kSucceeded);
 }
 
+// It stayed `terminating`, and its cluster could not be deleted, for as long as the driver was away.
+TEST_F(IsolationTest, a_job_and_a_cluster_that_do_not_answer_can_be_got_rid_of_and_what_may_run_is_said) {
+  make_cluster(0);
+  make_sleepy_cluster();
+  service_->submit(named("stuck"),
+                   {job_of(1, "echo $$ > $AZ_BATCHAI_MOUNT_ROOT/share/pid; exec sleep 1000"), kSleepy, ""});
+  EXPECT_TRUE(wait_until([&] { return !content_of(share_ / "pid").empty(); }));
+  const auto refusal = [](const auto& call) -> std::string {
+    try {
+      call();
+    } catch (const api::ServiceError& error) {
+      return error.name();
+    }
+    return "it was accepted";
+  };
+  EXPECT_EQ(refusal([&] { service_->terminate_without_nodes(named("stuck")); }), "ClusterUsable");
+  asleep_ = true;
+  EXPECT_TRUE(wait_until([&] { return !service_->cluster(kSleepy).errors.empty(); }));
+  EXPECT_EQ(service_->terminate(named("stuck")).execution_state, ExecutionState::kTerminating);
+  EXPECT_THAT(service_->why(named("stuck")).remedies.back(), HasSubstr("gyre job stop --force"));
+  EXPECT_EQ(refusal([&] { service_->delete_cluster(kSleepy); }), "ClusterInUse");
+  const std::string node = service_->nodes(kSleepy).front().name;
+  const api::Job job = service_->terminate_without_nodes(named("stuck"));
+  EXPECT_EQ(job.execution_state, ExecutionState::kFailed);
+  ASSERT_EQ(job.execution_info.errors.size(), 1U);
+  EXPECT_EQ(job.execution_info.errors[0].code, "JobLeftRunning");
+  EXPECT_THAT(job.execution_info.errors[0].message, HasSubstr("may still run on " + node));
+  EXPECT_EQ(refusal([&] { service_->retry(named("stuck")); }), "JobLeftRunning");
+  service_->delete_cluster(kSleepy);
+  EXPECT_TRUE(wait_until([&] { return service_->clusters("w", {}).items.size() == 1; }));
+  const int pid = std::stoi(content_of(share_ / "pid"));
+  EXPECT_EQ(::kill(pid, 0), 0);
+  wake();
+  EXPECT_TRUE(wait_until([&] { return ::kill(pid, 0) != 0; }));
+  service_->delete_job(named("stuck"));
+  EXPECT_TRUE(wait_until([&] { return service_->jobs("w", {}, {}).items.empty(); }));
+}
+
 // The start of an agent was waited for, for up to a minute, by everybody.
 TEST_F(IsolationTest, a_node_that_starts_slowly_holds_up_its_own_job_only) {
   service_.reset();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -32,6 +33,10 @@ struct ServiceOptions : drivers::DriverSettings {
   std::function<std::optional<uid_t>(const std::string& name)> account_number = gyre::account_number;
   /// The wall clock, in microseconds since 1970. It may jump: nothing but the times in records comes from it.
   std::function<api::TimeUs()> wall_clock = wall_clock_us;
+  /// For how long things are kept; 0: for ever. Records of ended jobs, with their code but without their files.
+  std::chrono::hours keep_jobs{0};
+  std::chrono::hours keep_events{24 * 365};  ///< But all of jobs that have not ended.
+  std::chrono::hours keep_code{24 * 30};     ///< From the end of the last job that uses it.
   /// How drivers are made.
   std::function<std::unique_ptr<drivers::Driver>(const std::string& kind, const drivers::DriverOptions& options,
                                                  const drivers::DriverSettings& settings)>
@@ -92,6 +97,8 @@ class Service final : public api::JobService {
   api::Job job(const api::JobName& name) override;
   api::Created<api::Job> submit(const api::JobName& name, const api::Submission& submission) override;
   api::Job terminate(const api::JobName& name) override;
+  api::Job terminate_without_nodes(const api::JobName& name) override;
+  api::Job retry(const api::JobName& name) override;
   void delete_job(const api::JobName& name) override;
   api::Explanation why(const api::JobName& name) override;
 

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <utility>
 
@@ -43,6 +44,63 @@ std::string state_sentence(catalog::ExecutionState state, int attempts) {
     case catalog::ExecutionState::kFailed: return "the job has failed";
   }
   return "the job is in no known state";
+}
+
+/// Its end is written down, and nobody has been asked whether it ends.
+void leave_running(Ledger& ledger, const catalog::Attempt& attempt, const std::string& cluster,
+                   const std::string& problem) GYRE_REQUIRES(ledger.mutex) {
+  std::vector<std::string> names;
+  for (const catalog::AttemptNode& node : attempt.nodes) {
+    names.push_back(node.name);
+    const auto known = ledger.catalog.nodes().find(node.name);
+    if (known && known->state == catalog::NodeState::kRunning) {
+      ledger.catalog.nodes().change(known->id, catalog::NodeState::kLost, {"request", "its job was ended without it"});
+    }
+  }
+  const std::string message = fmt::format(
+      "the job was ended with --force, without its nodes, because cluster '{}' cannot be used ({}); processes of "
+      "attempt "
+      "{} may still run on {}, and write to its outputs, until their lease is over or the cluster can be used again",
+      cluster, problem, attempt.id, fmt::join(names, ", "));
+  ledger.catalog.attempts().confirm_end(attempt.id, {.outcome = catalog::AttemptEnd::Outcome::kFailed,
+                                                     .exit_code = 255,
+                                                     .error = catalog::JobError{kLeftRunning, message, ""},
+                                                     .cause = {kLeftRunning, message}});
+  ledger.started.erase(attempt.id);
+}
+
+/// What a job that is queued again would fail for at once, or could run beside.
+void check_retry(Ledger& ledger, const catalog::Job& job) GYRE_REQUIRES(ledger.mutex) {
+  const auto refuse = [&](ServiceError::Kind kind, const std::string& code, const std::string& why) {
+    throw ServiceError(kind, code, fmt::format("job '{}' cannot be retried: {}", job.name, why));
+  };
+  using Kind = ServiceError::Kind;
+  if (job.provisioning_state == catalog::ProvisioningState::kDeleting) {
+    refuse(Kind::kConflict, "JobDeleting", "it is being deleted");
+  }
+  if (job.execution_state != catalog::ExecutionState::kFailed) {
+    refuse(Kind::kConflict, "JobNotFailed", fmt::format("it is {}, and has not failed", name(job.execution_state)));
+  }
+  if (job.error && job.error->code == kLeftRunning) {
+    refuse(Kind::kConflict, kLeftRunning,
+           "it was ended with --force, and may still run; submit it under another name once you know that it does not");
+  }
+  const auto stored = stored_spec(job);
+  if (!stored.spec) refuse(Kind::kConflict, kUnreadableJob, stored.problem);
+  if (has_secrets(*stored.spec)) {
+    refuse(Kind::kConflict, "SecretsDeleted", "its secrets were deleted when it ended; submit it again with them");
+  }
+  const catalog::Cluster cluster = ledger.catalog.clusters().get(job.cluster);
+  const auto present = ledger.catalog.clusters().find(cluster.workspace, cluster.name);
+  if (!present || present->id != cluster.id) {
+    refuse(Kind::kNotFound, "ClusterNotFound", fmt::format("its cluster '{}' was deleted", cluster.name));
+  }
+  if (cluster.provisioning_state == catalog::ProvisioningState::kDeleting) {
+    refuse(Kind::kConflict, "ClusterDeleting", fmt::format("its cluster '{}' is being deleted", cluster.name));
+  }
+  if (!job.code.empty() && !ledger.code.has(job.workspace, job.code)) {
+    refuse(Kind::kNotFound, "CodeNotFound", "its code is not kept any more; submit it again");
+  }
 }
 
 /// A mount that the cluster lacks would be found by the first attempt; it is better told to the one who submits.
@@ -153,6 +211,47 @@ api::Job Service::terminate(const api::JobName& name) {
   return job;
 }
 
+api::Job Service::terminate_without_nodes(const api::JobName& name) {
+  api::Job job;
+  {
+    Ledger& ledger = work_->ledger;
+    const MutexLock lock(ledger.mutex);
+    const catalog::Job found = ledger.job(name);
+    const std::string cluster = ledger.catalog.clusters().get(found.cluster).name;
+    const auto problem = work_->dispatcher.problem_of(found.cluster);
+    if (!problem) {
+      throw ServiceError(
+          ServiceError::Kind::kConflict, "ClusterUsable",
+          fmt::format("cluster '{}' can be used: the job is ended with its processes; --force is for jobs "
+                      "whose cluster does not answer",
+                      cluster));
+    }
+    ledger.catalog.together([&]() GYRE_REQUIRES(ledger.mutex) {
+      ledger.catalog.jobs().terminate(found.id, {"request", "terminated by a user"});
+      for (const catalog::Attempt& attempt : ledger.catalog.attempts().list(found.id)) {
+        if (attempt.state != catalog::AttemptState::kEnded) leave_running(ledger, attempt, cluster, *problem);
+      }
+    });
+    job = work_->shown(ledger.job(name), name);
+  }
+  work_->changed();
+  return job;
+}
+
+api::Job Service::retry(const api::JobName& name) {
+  api::Job job;
+  {
+    Ledger& ledger = work_->ledger;
+    const MutexLock lock(ledger.mutex);
+    const catalog::Job found = ledger.job(name);
+    check_retry(ledger, found);
+    ledger.catalog.jobs().retry(found.id, {"request", "queued again by a user"});
+    job = work_->shown(ledger.job(name), name);
+  }
+  work_->changed();
+  return job;
+}
+
 void Service::delete_job(const api::JobName& name) {
   {
     const MutexLock lock(work_->ledger.mutex);
@@ -169,6 +268,15 @@ api::Explanation Service::why(const api::JobName& name) {
     job = reader.ledger().job(name);
   }
   const std::string state(catalog::name(job.execution_state));
+  if (job.execution_state == catalog::ExecutionState::kTerminating) {
+    if (const auto problem = work_->dispatcher.problem_of(job.cluster)) {
+      return {.reason = "clusterUnusable",
+              .message = "the job is being ended, and its cluster cannot be used: " + *problem,
+              .remedies = {"it ends as soon as the cluster can be used again",
+                           "gyre job stop --force ends it without "
+                           "its nodes, on which it may go on"}};
+    }
+  }
   if (job.execution_state == catalog::ExecutionState::kQueued) {
     if (auto explanation = work_->dispatcher.explain(job.id)) return *explanation;
     return {.reason = "startsNow", .message = "its nodes are being given to it"};
@@ -209,7 +317,7 @@ void Service::store_code(const std::string& workspace, const std::string& sha256
 bool Service::has_code(const std::string& workspace, const std::string& sha256) {
   Ledger& ledger = work_->ledger;
   const MutexLock lock(ledger.mutex);
-  return ledger.code.has(ledger.workspace(workspace).id, sha256);
+  return ledger.code.keep_for_a_day(ledger.workspace(workspace).id, sha256);
 }
 
 }  // namespace gyre::jobs::service

@@ -202,6 +202,11 @@ class Client:
         self._session.json("POST", self._path_of(job) + "/terminate")
         return self.refresh(job)
 
+    def retry(self, job: Job) -> Job:
+        """Queues a job again that has failed, as it was submitted. A job with secrets is submitted again instead."""
+        self._session.json("POST", self._path_of(job) + "/retry")
+        return self.refresh(job)
+
     def delete(self, job: Job) -> None:
         """Deletes its record; its files stay. Deletion continues after the call."""
         self._session.json("DELETE", self._path_of(job))

@@ -103,8 +103,16 @@ void add_job_routes(Router& router, const Interface& interface) {
     service->delete_job(job_in(request));
     return Response{.status = 202};
   });
-  add_in_workspace(router, interface, Method::kPost, job + "/terminate", [service](Request& request, const User&) {
-    return answer(200, to_json(service->terminate(job_in(request))));
+  add_in_workspace(
+      router, interface, Method::kPost, job + "/terminate",
+      [service](Request& request, const User&) {
+        const JobName name = job_in(request);
+        return answer(200, to_json(flag_in(request, "force") ? service->terminate_without_nodes(name)
+                                                             : service->terminate(name)));
+      },
+      [](Route& route) { route.query = {"force"}; });
+  add_in_workspace(router, interface, Method::kPost, job + "/retry", [service](Request& request, const User&) {
+    return answer(200, to_json(service->retry(job_in(request))));
   });
   add_in_workspace(router, interface, Method::kGet, job + "/why", [service](Request& request, const User&) {
     return answer(200, to_json(service->why(job_in(request))));

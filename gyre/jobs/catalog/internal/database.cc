@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sqlite3.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -117,6 +118,26 @@ void Database::open(Index index) {
 void Database::use_write_ahead_log() { execute("PRAGMA journal_mode = WAL"); }
 
 Database::~Database() { close(); }
+
+void Database::copy_to(const std::filesystem::path& file) {
+  constexpr int kAllPages = -1;
+  const UniqueFd made(::open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!made) throw system_error(fmt::format("cannot write {}", file.string()), errno);
+  sqlite3* copy = nullptr;
+  int result = sqlite3_open_v2(file.c_str(), &copy, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE,
+                               nullptr);
+  if (result == SQLITE_OK) {
+    sqlite3_backup* backup = sqlite3_backup_init(copy, "main", handle_, "main");
+    if (backup != nullptr) sqlite3_backup_step(backup, kAllPages);
+    result = backup != nullptr ? sqlite3_backup_finish(backup) : sqlite3_extended_errcode(copy);
+  }
+  const int reason = sqlite3_system_errno(copy);
+  sqlite3_close_v2(copy);
+  if (result == SQLITE_OK && ::fsync(made.get()) == 0) return;
+  const int failure = result == SQLITE_OK ? errno : reason;
+  ::unlink(file.c_str());
+  throw translated(file, result == SQLITE_OK ? SQLITE_IOERR : result, failure, sqlite3_errstr(result));
+}
 
 void Database::check(int result) const {
   if (result != SQLITE_OK) fail(result);

@@ -43,6 +43,8 @@ class Database {
   /// A statement whose results, if it has any, do not matter. Returns how many rows it changed.
   template <typename... Values>
   int run(std::string_view sql, const Values&... values);
+  /// All of it as it is at one moment, to a new file for its owner alone. Where it fails there is no file.
+  void copy_to(const std::filesystem::path& file);
   std::int64_t last_insert_id() const;
   int changes() const;
   std::uint64_t rows_read() const { return rows_read_; }

@@ -177,6 +177,13 @@ ALTER TABLE jobs ADD COLUMN account TEXT NOT NULL DEFAULT '';
 CREATE INDEX jobs_queued_by_submitter ON jobs (submitter) WHERE execution_state = 'queued';
 )sql";
 
+/// Jobs that have failed can be queued again by hand, and have the retries of a new one then. Ended jobs go after a
+/// time.
+constexpr const char* kFifthVersion = R"sql(
+ALTER TABLE jobs ADD COLUMN attempts_before INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX jobs_by_end ON jobs (end_us) WHERE end_us IS NOT NULL;
+)sql";
+
 std::int64_t pragma(Database& database, const char* sql) {
   Query query(database, sql);
   return query.next() ? query.integer(0) : 0;
@@ -190,7 +197,8 @@ bool is_empty(Database& database) {
 }  // namespace
 
 std::span<const std::string> schema_steps() {
-  static const std::vector<std::string> kSteps = {kFirstVersion, kSecondVersion, kThirdVersion, kFourthVersion};
+  static const std::vector<std::string> kSteps = {kFirstVersion, kSecondVersion, kThirdVersion, kFourthVersion,
+                                                  kFifthVersion};
   return kSteps;
 }
 

@@ -38,6 +38,14 @@ void copy(const UniqueFd& from, const fs::path& to) {
   if (::fsync(file.get()) != 0) throw system_error(fmt::format("cannot keep code in {}", to.string()), errno);
 }
 
+/// What was renamed into the folder stays there.
+void make_durable(const fs::path& folder) {
+  const UniqueFd opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!opened || ::fsync(opened.get()) != 0) {
+    throw system_error(fmt::format("cannot keep code in {}", folder.string()), errno);
+  }
+}
+
 }  // namespace
 
 fs::path CodeStore::path(catalog::Id workspace, const std::string& sha256) const {
@@ -47,6 +55,12 @@ fs::path CodeStore::path(catalog::Id workspace, const std::string& sha256) const
 bool CodeStore::has(catalog::Id workspace, const std::string& sha256) const {
   std::error_code ignored;
   return fs::exists(path(workspace, sha256), ignored);
+}
+
+bool CodeStore::keep_for_a_day(catalog::Id workspace, const std::string& sha256) {
+  std::error_code failure;
+  fs::last_write_time(path(workspace, sha256), fs::file_time_type::clock::now(), failure);
+  return has(workspace, sha256);
 }
 
 void CodeStore::store(catalog::Id workspace, const std::string& sha256, const UniqueFd& archive, std::uint64_t bytes) {
@@ -72,6 +86,7 @@ void CodeStore::store(catalog::Id workspace, const std::string& sha256, const Un
   try {
     copy(archive, draft);
     fs::rename(draft, place);
+    for (const fs::path& folder : {place.parent_path(), folder_, folder_.parent_path()}) make_durable(folder);
   } catch (const std::exception&) {
     std::error_code ignored;
     fs::remove(draft, ignored);

@@ -22,10 +22,13 @@ class CodeStore {
   const std::filesystem::path& folder() const { return folder_; }
   std::filesystem::path path(catalog::Id workspace, const std::string& sha256) const;
   bool has(catalog::Id workspace, const std::string& sha256) const;
-  /// ServiceError(kQuota) beyond kMostBytes; Error(kIo | kResourceExhausted).
+  /// Whether it is there; it is for a day from now on, whether or not a job uses it.
+  bool keep_for_a_day(catalog::Id workspace, const std::string& sha256);
+  /// On disk when it returns, whatever happens to the machine then. ServiceError(kQuota) beyond kMostBytes; Error(kIo |
+  /// kResourceExhausted).
   void store(catalog::Id workspace, const std::string& sha256, const UniqueFd& archive, std::uint64_t bytes);
   void remove(catalog::Id workspace, const std::string& sha256);
-  /// Removes what was uploaded more than a day ago and `is_used` does not know.
+  /// Removes what was uploaded, or last asked for, more than a day ago and `is_used` does not know.
   void remove_unused(const std::function<bool(catalog::Id workspace, const std::string& sha256)>& is_used);
 
  private:

@@ -5,6 +5,7 @@
 #include <spdlog/logger.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "gyre/base/boot.h"
@@ -28,6 +29,10 @@ constexpr int kPauseAfterFailureMs = 1'000;
 /// For drivers, at the start of the service.
 constexpr std::chrono::seconds kLongestTakeOver{2};
 constexpr int kLookMs = 5;
+/// Jobs that have been kept for long enough.
+constexpr int kForgottenAtOnce = 100;
+constexpr std::chrono::milliseconds kBetweenParts{200};
+constexpr std::chrono::milliseconds kBetweenForgettings{std::chrono::minutes(10)};
 
 /// Whether the same may go better later: the disk is full, say.
 bool may_pass(ErrorCode code) {
@@ -125,9 +130,6 @@ void Dispatcher::take_over() {
       const std::chrono::microseconds age(same_boot ? boot_clock_us() - attempt.planned_boot.time_us : 0);
       ledger_.started[attempt.id] = SteadyClock::now() - age;
     }
-    ledger_.code.remove_unused([&](Id workspace, const std::string& code) GYRE_REQUIRES(ledger_.mutex) {
-      return ledger_.catalog.jobs().uses_code(workspace, code);
-    });
     assign_clusters();
   }
   const auto all_have_begun = [&] {
@@ -147,7 +149,9 @@ void Dispatcher::run() {
       turn();
       trouble_.pass();
       const MutexLock lock(ledger_.mutex);
-      if (!ledger_.started.empty()) pause_ms = kTurnMs;
+      const auto until = std::chrono::ceil<std::chrono::milliseconds>(next_forgetting_ - SteadyClock::now());
+      pause_ms = static_cast<int>(std::max<std::int64_t>(until.count(), 0));
+      if (!ledger_.started.empty()) pause_ms = std::min(pause_ms, kTurnMs);
     } catch (const std::exception& error) {
       trouble_.meet(error.what());
       pause_ms = kPauseAfterFailureMs;
@@ -200,6 +204,7 @@ void Dispatcher::decide() {
     }
   }
   settle_clusters();
+  forget_old();
 }
 
 void Dispatcher::act(const scheduler::Decision& decision) {
@@ -249,6 +254,28 @@ void Dispatcher::allocate(const scheduler::AllocateNodes& action, const Cause& c
 void Dispatcher::release(const catalog::Node& node, const Cause& cause) {
   ledger_.catalog.nodes().change(node.id, NodeState::kLeaving, cause);
   if (problem_of(node.cluster)) ledger_.catalog.nodes().remove(node.id, cause);
+}
+
+void Dispatcher::forget_old() {
+  if (SteadyClock::now() < next_forgetting_) return;
+  const auto before = [&](std::chrono::hours kept) {
+    return kept.count() == 0 ? std::numeric_limits<catalog::TimeUs>::min()
+                             : options_.wall_clock() - std::chrono::microseconds(kept).count();
+  };
+  const std::vector<catalog::Job> old =
+      ledger_.catalog.jobs().ended_before(before(options_.keep_jobs), kForgottenAtOnce);
+  for (const catalog::Job& job : old) {
+    attempt_alone(fmt::format("the removal of job '{}'", job.name), [&]() GYRE_REQUIRES(ledger_.mutex) {
+      ledger_.catalog.jobs().start_deletion(job.id, {"retention", "it ended long ago"});
+      ledger_.remove_job(job);
+    });
+  }
+  const int events = ledger_.catalog.events().forget_before(before(options_.keep_events));
+  ledger_.code.remove_unused([&](Id workspace, const std::string& code) GYRE_REQUIRES(ledger_.mutex) {
+    return ledger_.catalog.jobs().needs_code(workspace, code, before(options_.keep_code));
+  });
+  const bool more = events > 0 || static_cast<int>(old.size()) == kForgottenAtOnce;
+  next_forgetting_ = SteadyClock::now() + (more ? kBetweenParts : kBetweenForgettings);
 }
 
 void Dispatcher::settle_clusters() {

@@ -82,6 +82,8 @@ class Dispatcher {
            const catalog::Cause& cause) GYRE_REQUIRES(ledger_.mutex);
   void allocate(const scheduler::AllocateNodes& action, const catalog::Cause& cause) GYRE_REQUIRES(ledger_.mutex);
   void release(const catalog::Node& node, const catalog::Cause& cause) GYRE_REQUIRES(ledger_.mutex);
+  /// What has been kept for long enough goes, once in a while and a part at a time.
+  void forget_old() GYRE_REQUIRES(ledger_.mutex);
   void settle_clusters() GYRE_REQUIRES(ledger_.mutex);
   void remove_deleted() GYRE_REQUIRES(ledger_.mutex);
   /// False, and a line in the log, where it fails in a way that it would again: others must not wait for it.
@@ -95,9 +97,10 @@ class Dispatcher {
   Drivers drivers_;
   net::Notifier notifier_;
   Queue queue_ GYRE_GUARDED_BY(ledger_.mutex);
-  Trouble trouble_;                // The thread's own.
-  bool acted_ = false;             // In this turn; so is this.
-  std::atomic<bool> asked_{true};  // By somebody who has changed the catalog.
+  Trouble trouble_;                            // The thread's own.
+  bool acted_ = false;                         // In this turn; so is this.
+  SteadyClock::time_point next_forgetting_{};  // And this.
+  std::atomic<bool> asked_{true};              // By somebody who has changed the catalog.
   std::atomic<bool> stopping_{false};
   mutable Mutex mutex_;
   std::map<Drivers::Key, std::unique_ptr<Worker>> workers_ GYRE_GUARDED_BY(mutex_);

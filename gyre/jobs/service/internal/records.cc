@@ -111,6 +111,12 @@ spec::ClusterSpec cluster_spec(const std::string& text, const std::string& scale
   });
 }
 
+bool has_secrets(const spec::JobSpec& job) {
+  return !job.secrets.empty() || !job.mount_volumes.azure_file_shares.empty() ||
+         !job.mount_volumes.azure_blob_file_systems.empty() ||
+         (job.container_settings && job.container_settings->credentials);
+}
+
 StoredSpec<spec::JobSpec> stored_spec(const catalog::Job& job) {
   return stored([&] { return job_spec(job.spec); });
 }

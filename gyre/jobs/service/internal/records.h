@@ -45,6 +45,11 @@ StoredSpec<spec::ClusterSpec> stored_spec(const catalog::Cluster& cluster);
 /// Codes of the errors that name such records.
 inline constexpr const char* kUnreadableJob = "StoredJobUnreadable";
 inline constexpr const char* kUnreadableCluster = "StoredClusterUnreadable";
+/// That of a job that was ended without its nodes.
+inline constexpr const char* kLeftRunning = "JobLeftRunning";
+
+/// Whether it came with values that are deleted when a job ends.
+bool has_secrets(const spec::JobSpec& job);
 
 api::ProvisioningState shown(catalog::ProvisioningState state);
 api::AllocationState shown(catalog::AllocationState state);

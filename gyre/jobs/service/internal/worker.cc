@@ -49,7 +49,10 @@ agent::AttemptResult refused(const std::string& code, const std::string& why) {
 }  // namespace
 
 Worker::Worker(const Surroundings& surroundings, Drivers::Key key)
-    : surroundings_(surroundings), key_(std::move(key)), trouble_(surroundings.options.logger) {}
+    : surroundings_(surroundings),
+      ledger_(surroundings.ledger),
+      key_(std::move(key)),
+      trouble_(surroundings.options.logger) {}
 
 void Worker::start() {
   thread_ = start_thread("a driver of the job service", [this] { run(); });
@@ -105,7 +108,7 @@ int Worker::turn() {
   submit_planned();
   cancel_ending();
   release_nodes();
-  const MutexLock lock(surroundings_.ledger.mutex);
+  const MutexLock lock(ledger_.mutex);
   return attempts().empty() ? -1 : kTurnMs;
 }
 
@@ -130,13 +133,12 @@ bool Worker::is_ready() {
 /// What a service before this one had handed to the driver, or was about to.
 void Worker::take_over() {
   drivers::Driver& driver = surroundings_.drivers.of(key_);
-  Ledger& ledger = surroundings_.ledger;
   std::vector<agent::WorkOrder> orders;
   std::vector<std::string> given_up;
   std::set<std::string> nodes;
   std::set<std::string> submitted;
   {
-    const MutexLock lock(ledger.mutex);
+    const MutexLock lock(ledger_.mutex);
     for (const Attempt& attempt : attempts()) {
       if (auto order = order_to_continue(driver, attempt)) {
         orders.push_back(std::move(*order));
@@ -146,7 +148,7 @@ void Worker::take_over() {
       // Whether a planned one was handed over is not known; doing it again does not start it twice.
       if (attempt.state != AttemptState::kPlanned) submitted.insert(attempt.id);
     }
-    for (const catalog::Node& node : ledger.catalog.nodes().list()) nodes.insert(node.name);
+    for (const catalog::Node& node : ledger_.catalog.nodes().list()) nodes.insert(node.name);
   }
   driver.reattach(orders);
   submitted_ = std::move(submitted);
@@ -156,20 +158,22 @@ void Worker::take_over() {
   driver_ = &driver;
 }
 
-bool Worker::serves(const Attempt& attempt) {
-  return clusters_.contains(surroundings_.ledger.catalog.jobs().get(attempt.job).cluster);
+bool Worker::serves(catalog::Id cluster) const {
+  const MutexLock lock(mutex_);
+  return clusters_.contains(cluster);
 }
 
 std::vector<catalog::Attempt> Worker::attempts() {
-  std::vector<Attempt> own = surroundings_.ledger.catalog.attempts().unended();
-  std::erase_if(own,
-                [&](const Attempt& attempt) GYRE_REQUIRES(surroundings_.ledger.mutex) { return !serves(attempt); });
+  std::vector<Attempt> own = ledger_.catalog.attempts().unended();
+  std::erase_if(own, [&](const Attempt& attempt) GYRE_REQUIRES(ledger_.mutex) {
+    return !serves(ledger_.catalog.jobs().get(attempt.job).cluster);
+  });
   return own;
 }
 
 std::optional<agent::WorkOrder> Worker::order_to_continue(const drivers::Driver& driver, const Attempt& attempt) {
   try {
-    return order_of(surroundings_.ledger, surroundings_.options, driver, attempt, true);
+    return order_of(ledger_, surroundings_.options, driver, attempt, true);
   } catch (const Error& error) {
     surroundings_.options.logger->error("attempt {} cannot be continued: {}", attempt.id, error.what());
     agent::AttemptResult result = refused(kUnreadableJob, error.what());
@@ -183,9 +187,8 @@ std::optional<agent::WorkOrder> Worker::order_to_continue(const drivers::Driver&
 void Worker::submit_planned() {
   std::vector<agent::WorkOrder> orders;
   std::vector<std::string> handed_over;
-  Ledger& ledger = surroundings_.ledger;
   {
-    const MutexLock lock(ledger.mutex);
+    const MutexLock lock(ledger_.mutex);
     for (const Attempt& attempt : attempts()) {
       if (attempt.state != AttemptState::kPlanned) continue;
       if (submitted_.contains(attempt.id)) {
@@ -193,7 +196,7 @@ void Worker::submit_planned() {
         continue;
       }
       try {
-        orders.push_back(order_of(ledger, surroundings_.options, *driver_, attempt, true));
+        orders.push_back(order_of(ledger_, surroundings_.options, *driver_, attempt, true));
       } catch (const Error& error) {
         refuse(attempt.id, kUnreadableJob, error.what());
       }
@@ -210,9 +213,9 @@ void Worker::submit_planned() {
     }
   }
   hear_all();
-  const MutexLock lock(ledger.mutex);
+  const MutexLock lock(ledger_.mutex);
   for (const std::string& attempt : handed_over) {
-    ledger.catalog.attempts().confirm_start(attempt, {"started", "handed to its nodes"});
+    ledger_.catalog.attempts().confirm_start(attempt, {"started", "handed to its nodes"});
     acted_ = true;
   }
 }
@@ -228,21 +231,22 @@ void Worker::cancel_ending() {
   };
   std::vector<Ending> ending;
   std::vector<std::string> never_started;
-  Ledger& ledger = surroundings_.ledger;
   {
-    const MutexLock lock(ledger.mutex);
+    const MutexLock lock(ledger_.mutex);
     for (const Attempt& attempt : attempts()) {
       if (attempt.state != AttemptState::kEnding || cancelled_.contains(attempt.id)) continue;
       if (!submitted_.contains(attempt.id)) {
         never_started.push_back(attempt.id);
         continue;
       }
-      const auto known = ledger.stop_reasons.find(attempt.id);
+      const auto known = ledger_.stop_reasons.find(attempt.id);
       const auto otherwise =
           attempt.end_intent == EndIntent::kRequeue ? agent::StopReason::kPreempted : agent::StopReason::kRequest;
-      ending.push_back({attempt.id, known == ledger.stop_reasons.end() ? otherwise : known->second});
+      ending.push_back({attempt.id, known == ledger_.stop_reasons.end() ? otherwise : known->second});
     }
   }
+  // Their records were ended without their nodes, while the driver was away.
+  for (const std::string& attempt : left_running()) ending.push_back({attempt, agent::StopReason::kRequest});
   // Terminated after they were planned and before submit_planned(): no driver would report their ends.
   for (const std::string& attempt : never_started) {
     agent::AttemptResult ended;
@@ -255,22 +259,33 @@ void Worker::cancel_ending() {
   }
 }
 
+std::vector<std::string> Worker::left_running() {
+  std::vector<std::string> left;
+  const MutexLock lock(ledger_.mutex);
+  const std::vector<Attempt> unended = attempts();
+  for (const std::string& attempt : submitted_) {
+    if (!cancelled_.contains(attempt) && std::ranges::find(unended, attempt, &Attempt::id) == unended.end()) {
+      left.push_back(attempt);
+    }
+  }
+  return left;
+}
+
 /// Those that nobody wants any more, and those that vanished, which are replaced by others under other names.
 void Worker::release_nodes() {
-  Ledger& ledger = surroundings_.ledger;
   std::vector<catalog::Node> nodes;
   {
-    const MutexLock lock(ledger.mutex);
-    for (const catalog::Node& node : ledger.catalog.nodes().list()) {
+    const MutexLock lock(ledger_.mutex);
+    for (const catalog::Node& node : ledger_.catalog.nodes().list()) {
       const bool goes = node.state == NodeState::kLeaving || (node.state == NodeState::kLost && !node.attempt);
-      if (goes && clusters_.contains(node.cluster)) nodes.push_back(node);
+      if (goes && serves(node.cluster)) nodes.push_back(node);
     }
   }
   for (const catalog::Node& node : nodes) {
     driver_->release(node.name);
-    const MutexLock lock(ledger.mutex);
-    ledger.catalog.nodes().remove(node.id, node.state == NodeState::kLost ? catalog::Cause{"nodeLost", node.problem}
-                                                                          : catalog::Cause{"released", ""});
+    const MutexLock lock(ledger_.mutex);
+    ledger_.catalog.nodes().remove(node.id, node.state == NodeState::kLost ? catalog::Cause{"nodeLost", node.problem}
+                                                                           : catalog::Cause{"released", ""});
     acted_ = true;
   }
 }

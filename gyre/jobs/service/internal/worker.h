@@ -36,7 +36,10 @@ class Worker {
   Worker& operator=(const Worker&) = delete;
 
   /// From now on it works for this cluster too. Before start() for those that a service before this one had.
-  void add(catalog::Id cluster) GYRE_REQUIRES(surroundings_.ledger.mutex) { clusters_.insert(cluster); }
+  void add(catalog::Id cluster) GYRE_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    clusters_.insert(cluster);
+  }
   void start();
   /// The catalog has something new to act on. Thread-safe.
   void wake() { notifier_.notify(); }
@@ -54,31 +57,33 @@ class Worker {
   void wait(int limit_ms);
   bool is_ready();
   void take_over();
-  bool serves(const Attempt& attempt) GYRE_REQUIRES(surroundings_.ledger.mutex);
+  bool serves(catalog::Id cluster) const GYRE_EXCLUDES(mutex_);
   /// Of its clusters, that have not ended.
-  std::vector<Attempt> attempts() GYRE_REQUIRES(surroundings_.ledger.mutex);
+  std::vector<Attempt> attempts() GYRE_REQUIRES(ledger_.mutex);
   /// For an attempt that was begun by a service before this one. Where its job cannot be read the attempt is given up,
   /// and there is no order.
   std::optional<agent::WorkOrder> order_to_continue(const drivers::Driver& driver, const Attempt& attempt)
-      GYRE_REQUIRES(surroundings_.ledger.mutex);
+      GYRE_REQUIRES(ledger_.mutex);
 
   void submit_planned();
   /// It has not begun, and ends so.
   void refuse(const std::string& attempt, const std::string& code, const std::string& why);
   void cancel_ending();
+  std::vector<std::string> left_running();
   void release_nodes();
   void hear_all();
   void hear(const drivers::Event& event);
   void finish(const std::string& attempt, const agent::AttemptResult& result);
-  void record_end(const Attempt& attempt, const agent::AttemptResult& result) GYRE_REQUIRES(surroundings_.ledger.mutex);
+  void record_end(const Attempt& attempt, const agent::AttemptResult& result) GYRE_REQUIRES(ledger_.mutex);
   void lose(const std::string& node, const std::string& why);
 
   const Surroundings surroundings_;
+  Ledger& ledger_;
   const Drivers::Key key_;
   Trouble trouble_;
   net::Notifier notifier_;
-  std::set<catalog::Id> clusters_ GYRE_GUARDED_BY(surroundings_.ledger.mutex);
   mutable Mutex mutex_;
+  std::set<catalog::Id> clusters_ GYRE_GUARDED_BY(mutex_);
   std::optional<std::string> problem_ GYRE_GUARDED_BY(mutex_);  // Why there is no driver.
   std::atomic<std::int64_t> working_since_ms_{0};               // By the steady clock; 0 while it waits.
   std::atomic<bool> begun_{false};

@@ -31,11 +31,10 @@ void Worker::hear(const drivers::Event& event) {
     case Kind::kNodeLost: return lose(event.node, event.text);
     case Kind::kRunning:
     case Kind::kNote: {
-      Ledger& ledger = surroundings_.ledger;
-      const MutexLock lock(ledger.mutex);
-      const Id job = ledger.catalog.attempts().get(event.attempt).job;
+      const MutexLock lock(ledger_.mutex);
+      const Id job = ledger_.catalog.attempts().get(event.attempt).job;
       const bool runs = event.kind == Kind::kRunning;
-      return ledger.catalog.jobs().remark(
+      return ledger_.catalog.jobs().remark(
           job, runs ? Cause{"prepared", "all nodes are prepared; the job runs"} : Cause{"note", event.text});
     }
     case Kind::kAgentCame:
@@ -44,23 +43,21 @@ void Worker::hear(const drivers::Event& event) {
 }
 
 void Worker::lose(const std::string& node, const std::string& why) {
-  Ledger& ledger = surroundings_.ledger;
-  const MutexLock lock(ledger.mutex);
-  const auto found = ledger.catalog.nodes().find(node);
+  const MutexLock lock(ledger_.mutex);
+  const auto found = ledger_.catalog.nodes().find(node);
   if (!found || found->state == NodeState::kLost) return;
-  ledger.catalog.nodes().change(found->id, NodeState::kLost, {"nodeLost", why});
+  ledger_.catalog.nodes().change(found->id, NodeState::kLost, {"nodeLost", why});
 }
 
 void Worker::finish(const std::string& id, const agent::AttemptResult& result) {
-  Ledger& ledger = surroundings_.ledger;
   {
-    const MutexLock lock(ledger.mutex);
-    const Attempt attempt = ledger.catalog.attempts().get(id);
+    const MutexLock lock(ledger_.mutex);
+    const Attempt attempt = ledger_.catalog.attempts().get(id);
     if (attempt.state != AttemptState::kEnded) {
-      ledger.catalog.together([&]() GYRE_REQUIRES(surroundings_.ledger.mutex) { record_end(attempt, result); });
+      ledger_.catalog.together([&]() GYRE_REQUIRES(ledger_.mutex) { record_end(attempt, result); });
     }
-    ledger.started.erase(id);
-    ledger.stop_reasons.erase(id);
+    ledger_.started.erase(id);
+    ledger_.stop_reasons.erase(id);
   }
   cancelled_.erase(id);
   submitted_.erase(id);
@@ -69,17 +66,17 @@ void Worker::finish(const std::string& id, const agent::AttemptResult& result) {
 }
 
 void Worker::record_end(const Attempt& attempt, const agent::AttemptResult& result) {
-  Ledger& ledger = surroundings_.ledger;
   for (const std::string& name : result.lost) {
-    const auto node = ledger.catalog.nodes().find(name);
+    const auto node = ledger_.catalog.nodes().find(name);
     if (node && node->state == NodeState::kRunning) {
-      ledger.catalog.nodes().change(node->id, NodeState::kLost, {"nodeLost", "lost during attempt " + attempt.id});
+      ledger_.catalog.nodes().change(node->id, NodeState::kLost, {"nodeLost", "lost during attempt " + attempt.id});
     }
   }
   catalog::AttemptEnd end;
   const bool terminated = attempt.end_intent == EndIntent::kTerminate;
+  const int tried = attempt.number - ledger_.catalog.jobs().get(attempt.job).attempts_before;
   const bool lost = !result.lost.empty() && !result.hopeless;
-  const bool again = result.preempted || (lost && attempt.number < kMostAttempts);
+  const bool again = result.preempted || (lost && tried < kMostAttempts);
   if (!terminated && again) {
     end.outcome = catalog::AttemptEnd::Outcome::kRequeued;
     end.cause = result.preempted ? Cause{"preempted", "its nodes were wanted otherwise"}
@@ -99,12 +96,12 @@ void Worker::record_end(const Attempt& attempt, const agent::AttemptResult& resu
     end.exit_code = 0;
     end.cause = {"succeeded", ""};
   }
-  ledger.catalog.attempts().confirm_end(attempt.id, end);
+  ledger_.catalog.attempts().confirm_end(attempt.id, end);
   // The agents have cleaned their nodes before they report the end.
   for (const catalog::AttemptNode& each : attempt.nodes) {
-    const auto node = ledger.catalog.nodes().find(each.name);
+    const auto node = ledger_.catalog.nodes().find(each.name);
     if (node && node->state == NodeState::kPreparing) {
-      ledger.catalog.nodes().change(node->id, NodeState::kIdle, {"clean", "clean after attempt " + attempt.id});
+      ledger_.catalog.nodes().change(node->id, NodeState::kIdle, {"clean", "clean after attempt " + attempt.id});
     }
   }
 }
