@@ -99,8 +99,6 @@ class Trainer {
   RunPosition position_;
   EpochReport report_;
   std::optional<data::Batch> last_batch_;  // This rank's, of the step before a checkpoint, until that is written.
-  std::uint64_t samples_here_ = 0;         // Of this epoch, by this rank, since the start or a resume.
-  std::uint64_t steps_here_ = 0;           // Of this epoch, likewise.
   MetricSums resumed_;                     // Of the epoch in which a resumed run had stopped: on rank 0 alone.
 };
 
