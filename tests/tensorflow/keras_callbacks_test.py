@@ -262,6 +262,21 @@ def unreduced_training_is_found() -> None:
     rows = hvd.allgather(weights(model)[None])
     assert numpy.array_equal(rows[0], rows[1])
 
+    class Idle(keras.Sequential):
+        """With a trainable variable that its output does not depend on: nothing changes it, so all is well."""
+
+        def build(self, shape: Any = None) -> None:
+            super().build(shape)
+            self.idle = self.add_weight(shape=(2,), name="idle")
+
+    model = Idle([keras.Input((8,)), keras.layers.Dense(3)])
+    if not any(variable.name == "idle" for variable in model.trainable_variables):
+        model.build()
+    assert any(variable.name == "idle" for variable in model.trainable_variables)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Of Keras, about the missing gradient.
+        fit(compiled(model), BROADCAST(0))
+
     class Meddling(keras.callbacks.Callback):
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
             self.model.trainable_variables[2].assign_add(

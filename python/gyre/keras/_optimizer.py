@@ -37,7 +37,7 @@ class Distribution:
     groups: int | Sequence[Sequence[Any]] | None
     reduction: Reduction
     local: dict[int, Any] = field(default_factory=dict)  # Variables whose gradients stay on their rank, by identity;
-    exchanged: dict[int, Any] = field(default_factory=dict)  # and those that have been exchanged,
+    exchanged: dict[int, Any] = field(default_factory=dict)  # and those whose gradients, if any, are exchanged,
     accumulators: list[Any] = field(default_factory=list)  # and where passes are added up.
     passes: Any = None  # A variable: passes since the last step.
     applying: bool = False
@@ -115,12 +115,13 @@ def _reduced(state: Distribution, grads: list[Any], variables: Sequence[Any]) ->
         if id(variable) in state.local:
             if gradient is not None and state.scale_local_gradients:
                 result[index] = state.back_end.multiply(gradient, 1.0 / state.runtime.size)
-        elif gradient is not None:
+            continue
+        state.exchanged[id(variable)] = variable
+        if gradient is not None:
             is_sparse = state.back_end.is_sparse(gradient)
             if is_sparse and state.sparse_as_dense:
                 result[index] = state.back_end.to_dense(gradient)
             (sparse if is_sparse and not state.sparse_as_dense else dense).append(index)
-            state.exchanged[id(variable)] = variable
     _reduce_dense(state, state.exchange, result, variables, dense)
     for index in sparse:
         result[index] = state.back_end.reduce_sparse(state.runtime, result[index], state.reduction)
