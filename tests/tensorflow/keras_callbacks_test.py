@@ -201,6 +201,13 @@ def ranks_have_unequal_batches() -> None:
     model = compiled(network(seed=rank), optimizer)
     fit(model, BROADCAST(0), count=[16, 28, 12][rank], epochs=3)
     check_same_on_all_ranks(model)
+    keras.utils.set_random_seed(rank)
+    layers = [keras.layers.Embedding(9, 3), keras.layers.Flatten(), keras.layers.Dense(3)]
+    model = compiled(keras.Sequential([keras.Input((2,), dtype="int32"), *layers]))
+    count = [8, 16, 12][rank]
+    words = numpy.random.default_rng(rank).integers(0, 9, (count, 2))
+    model.fit(words, samples(count)[1], batch_size=4, epochs=2, verbose=0, callbacks=[BROADCAST(0)])
+    check_same_on_all_ranks(model)
     # One that has none at all in the first epoch has nothing traced, and must join all the same.
     model = compiled(network(seed=rank))
     inputs, targets = samples(8)

@@ -95,7 +95,8 @@ class Fit:
         if current().size == 1:
             return
         for process_set in self._process_sets():
-            last = join(process_set=process_set)
+            # Every operation, for the rows of sparse gradients: this rank has none.
+            last = join(process_set=process_set, every_operation=True)
             runtime = runtime_of(process_set)
             steps = numpy.array([sum(int(one.iterations.numpy()) for one in self._optimizers())])
             [handle] = arrays.run(runtime, [arrays.request(runtime, Kind.ALLGATHER, steps)])
