@@ -8,8 +8,10 @@
 #include <optional>
 #include <string_view>
 
+#include "apps/gyre/run_command.h"
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
+#include "gyre/jobs/spec/file_pattern.h"
 
 namespace gyre::app {
 
@@ -51,5 +53,30 @@ jobs::spec::ParseOptions spec_file_options(const std::string& file, const std::v
 }
 
 std::string spec_file_name(const std::string& file) { return file == "-" ? "stdin" : file; }
+
+void add_output_option(CLI::App& verb, std::vector<std::string>& patterns) {
+  verb.add_option("--output", patterns,
+                  "Keep the files that the job writes into its work folder and PATTERN names ('*.pt', results, "
+                  "'runs/**/*.csv'), as output directory 'work'; repeatable")
+      ->type_name("PATTERN")
+      ->allow_extra_args(false)
+      ->check([](const std::string& pattern) -> std::string {
+        // What --output means in other verbs.
+        if (pattern != "json" && pattern != "yaml" && pattern != "table") {
+          return jobs::spec::FilePattern::refusal_of(pattern);
+        }
+        return fmt::format("names files to keep, here; `-o {0}` is the form of what is printed, './{0}' a file",
+                           pattern);
+      });
+}
+
+void add_outputs(const std::vector<std::string>& patterns, jobs::spec::JobSpec& job) {
+  job.output_files.insert(job.output_files.end(), patterns.begin(), patterns.end());
+  if (!kept_files_are_ambiguous(job)) return;
+  throw UsageError(
+      fmt::format("--output keeps files as output directory '{0}', but the job's outputDirectories have "
+                  "that id too; choose another id there",
+                  jobs::spec::kKeptFiles));
+}
 
 }  // namespace gyre::app

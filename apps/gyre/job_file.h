@@ -1,8 +1,10 @@
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
+#include "gyre/jobs/spec/job_spec.h"
 #include "gyre/jobs/spec/parse.h"
 
 namespace gyre::app {
@@ -16,5 +18,10 @@ jobs::spec::ParseOptions spec_file_options(const std::string& file, const std::v
 
 /// The file's name for messages.
 std::string spec_file_name(const std::string& file);
+
+/// --output of the verbs that start a job, whose patterns add_outputs() gives to the job: UsageError where an output
+/// directory of the job has their id.
+void add_output_option(CLI::App& verb, std::vector<std::string>& patterns);
+void add_outputs(const std::vector<std::string>& patterns, jobs::spec::JobSpec& job);
 
 }  // namespace gyre::app

@@ -39,7 +39,7 @@ struct FileOptions {
   bool follow = false;
 
   void add_directory(CLI::App& verb) {
-    verb.add_option("-d,--directory", output, "An id of outputDirectories, or stdouterr")
+    verb.add_option("-d,--directory", output, "An id of outputDirectories, work (files of --output), or stdouterr")
         ->type_name("ID")
         ->capture_default_str();
   }
@@ -84,7 +84,7 @@ int show_logs(const FileOptions& options, const Environment& environment) {
 std::string file_table(const std::vector<RemoteFile>& files) {
   cli::Table table({"NAME", "SIZE", "MODIFIED"});
   for (const RemoteFile& file : files) {
-    table.add({file.is_directory ? file.path + "/" : file.path, file.is_directory ? "" : shown_bytes(file.bytes),
+    table.add({file.is_directory ? file.path + "/" : file.path, file.is_directory ? "" : cli::shown_bytes(file.bytes),
                shown_time(file.modified)});
   }
   return table.text();
@@ -108,7 +108,8 @@ copied. Files appear under DIR with their paths, each once it is complete.
 Examples:
   gyre job download train-1 -d MODEL
   gyre job download train-1 -d MODEL checkpoints/last.safetensors --to /tmp
-  gyre job download train-1                     (the logs))";
+  gyre job download train-1 -d work --to results        (files of --output)
+  gyre job download train-1                             (the logs))";
 
 /// The files that PATH stands for.
 std::vector<RemoteFile> wanted_files(Session& session, const JobPlace& job, const FileOptions& options) {
@@ -138,7 +139,7 @@ int download_files(const FileOptions& options, const Environment& environment) {
     ++count;
     write_out(cli::printable(target.string()) + "\n");
   }
-  fmt::print(stderr, "gyre job download: {} file{}, {}\n", count, count == 1 ? "" : "s", shown_bytes(bytes));
+  fmt::print(stderr, "gyre job download: {} file{}, {}\n", count, count == 1 ? "" : "s", cli::shown_bytes(bytes));
   return 0;
 }
 

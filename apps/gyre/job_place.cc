@@ -116,6 +116,14 @@ Json follow_events(Session& session, const JobPlace& job, const std::function<vo
   return session.get(path_of(job));
 }
 
+std::vector<std::string> notes_of(Session& session, const JobPlace& job) {
+  std::vector<std::string> notes;
+  for (const Json& event : session.list(below(path_of(job), "events"))) {
+    if (text_at(event, "/reason") == "note") notes.push_back(cli::printable(text_at(event, "/message")));
+  }
+  return notes;
+}
+
 void say_why_it_waits(Session& session, const JobPlace& job, const std::string& verb) {
   const Json why = session.get(below(path_of(job), "why"));
   if (text_at(why, "/reason") == "startsNow") return;

@@ -40,6 +40,8 @@ std::string shown_end(const Json& job);
 /// Hands on what happens to a job, a line each, until it has ended; returns it. Across restarts of the server.
 Json follow_events(jobs::client::Session& session, const jobs::client::JobPlace& job,
                    const std::function<void(const std::string&)>& say);
+/// What the nodes have remarked about it so far: printable sentences.
+std::vector<std::string> notes_of(jobs::client::Session& session, const jobs::client::JobPlace& job);
 /// Where it waits: one line on stderr that says why.
 void say_why_it_waits(jobs::client::Session& session, const jobs::client::JobPlace& job, const std::string& verb);
 /// Writes a job's logs to stdout and stderr. For LogTail.

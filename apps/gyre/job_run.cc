@@ -225,6 +225,7 @@ JobRun::JobRun(CLI::App& group)
           "--code", code_,
           "Run the job in a copy of this folder on every node; .gyreignore, or else .gitignore, excludes files")
       ->type_name("DIR");
+  add_output_option(*verb_, outputs_);
   verb_->add_option("--name", name_, "Name of the job (default: that of FILE)")->type_name("NAME");
   verb_->add_option("--folder", folder_, "Parent of the nodes' folders; kept (default: a new one, removed at the end)")
       ->type_name("DIR");
@@ -265,6 +266,7 @@ int JobRun::run(const std::vector<std::string>& environment) const {
   }
   if (!parsed.spec) return kUnusableExitCode;
 
+  add_outputs(outputs_, *parsed.spec);
   auto read = cluster_of_file(environment);
   if (!read) return kUnusableExitCode;
   jobs::spec::ClusterSpec cluster = std::move(*read);

@@ -27,6 +27,7 @@ class JobRun {
   std::vector<std::string> mounts_;
   std::string cluster_;
   std::string code_;
+  std::vector<std::string> outputs_;
   std::string folder_;
   std::string name_;
   std::string job_user_ = "nobody";

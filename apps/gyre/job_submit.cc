@@ -41,6 +41,7 @@ the exit code is the job's (125 if the job is not at fault). Ctrl-C leaves the j
 Examples:
   gyre job submit job.json --cluster pool --follow
   gyre job submit --code . --nodes 2 --processes 4 -- python train.py --epochs 3
+  gyre job submit --code . --output '*.pt' --output results -- python train.py
   gyre job submit --name try-1 --env LR=0.1 --secret WANDB_API_KEY -- python train.py
   gyre job wait $(gyre job submit job.json))";
 
@@ -111,6 +112,7 @@ JobSubmit::JobSubmit(VerbGroup& group) : verb_(group.app().add_subcommand("submi
                    "Upload this folder, and run the job in a copy of it on every node; .gyreignore, or else "
                    ".gitignore, excludes files")
       ->type_name("DIR");
+  add_output_option(*verb_, outputs_);
   verb_->add_option("--logs", logs_, "stdOutErrPathPrefix (default for a command: on the node)")->type_name("DIR");
   verb_->add_option("--priority", priority_, "low, normal or high")
       ->check(CLI::IsMember({"low", "normal", "high"}))
@@ -119,7 +121,7 @@ JobSubmit::JobSubmit(VerbGroup& group) : verb_(group.app().add_subcommand("submi
       ->type_name("TIME");
   verb_->add_flag("--strict", strict_, "Treat warnings about FILE as errors");
   verb_->add_flag("-f,--follow", follow_, "Show its logs until it ends, and exit with its exit code");
-  remote_.add_options(*verb_);
+  remote_.add_options(*verb_, Remote::kWorkspace | Remote::kShortOutput);
   verb_->footer(kExplanation);
   group.add(verb_, [this](const std::vector<std::string>& environment) { return run(environment); });
 }
@@ -162,6 +164,7 @@ void JobSubmit::apply_options(JobSpec& spec, const std::vector<std::string>& env
   if (nodes_) spec.node_count = *nodes_;
   if (!preparation_.empty()) spec.job_preparation_command_line = preparation_;
   if (!logs_.empty()) spec.std_out_err_path_prefix = logs_;
+  add_outputs(outputs_, spec);
   if (priority_ == "low") spec.scheduling_priority = jobs::spec::SchedulingPriority::kLow;
   if (priority_ == "normal") spec.scheduling_priority = jobs::spec::SchedulingPriority::kNormal;
   if (priority_ == "high") spec.scheduling_priority = jobs::spec::SchedulingPriority::kHigh;
@@ -213,7 +216,7 @@ std::string JobSubmit::upload_code(Session& session, const std::string& workspac
   const jobs::client::Path path = {"workspaces", workspace, "code", archive.sha256};
   if (session.exists(path)) return archive.sha256;
   fmt::print(stderr, "gyre job submit: uploads {} {} of {}, {}\n", archive.files, archive.files == 1 ? "file" : "files",
-             code_, shown_bytes(archive.bytes.size()));
+             code_, cli::shown_bytes(archive.bytes.size()));
   session.put_bytes(path, std::move(archive.bytes));
   return archive.sha256;
 }
@@ -259,6 +262,7 @@ int JobSubmit::follow(const JobPlace& place, const std::vector<std::string>& env
     jobs::client::LogTail(session, place, {}, [&](auto stream, auto text) { view.show_log(stream, text); }).follow();
     const Json ended = session.get(path_of(place));
     view.end();
+    for (const std::string& note : notes_of(session, place)) fmt::print(stderr, "gyre job submit: {}\n", note);
     fmt::print(stderr, "gyre job submit: {}\n", shown_end(ended));
     return exit_code_of(ended);
   } catch (const Error& error) {

@@ -48,6 +48,7 @@ class JobSubmit {
   std::vector<std::string> variables_;
   std::vector<std::string> secrets_;
   std::string code_;
+  std::vector<std::string> outputs_;
   std::string logs_;
   std::string priority_;
   std::string time_limit_;

@@ -70,7 +70,7 @@ std::string event_table(const std::vector<Json>& events) {
                            column("MESSAGE", "/message")});
 }
 
-std::string job_fields(const Json& job) {
+std::string job_fields(const Json& job, const std::vector<std::string>& notes) {
   const auto property = [&](const char* name) { return text_at(job, fmt::format("/properties/{}", name)); };
   std::vector<std::pair<std::string, std::string>> fields = {
       {"job", shown_place({"", experiment_of(job), text_at(job, "/name")})},
@@ -93,6 +93,7 @@ std::string job_fields(const Json& job) {
   for (const Json& error : job.at("properties").at("executionInfo").value("errors", Json::array())) {
     fields.emplace_back("error", fmt::format("{}: {}", text_at(error, "/code"), text_at(error, "/message")));
   }
+  for (const std::string& note : notes) fields.emplace_back("note", note);
   return shown_fields(fields);
 }
 
@@ -215,8 +216,9 @@ void add_job_show(VerbGroup& group) {
   auto options = add_job(*verb);
   group.add(verb, [options](const Environment& environment) {
     Session session = options->remote.session(environment);
-    const Json job = session.get(path_of(options->find(session, environment)));
-    options->remote.print(job, [&] { return job_fields(job); });
+    const JobPlace place = options->find(session, environment);
+    const Json job = session.get(path_of(place));
+    options->remote.print(job, [&] { return job_fields(job, notes_of(session, place)); });
     return 0;
   });
 }

@@ -41,8 +41,8 @@ void Remote::add_options(CLI::App& verb, unsigned options) {
   if ((options & kWorkspace) != 0) {
     add("-w,--workspace", workspace, "The workspace (default: GYRE_WORKSPACE, else default)", "NAME");
   }
-  if ((options & kOutput) != 0) {
-    verb.add_option("-o,--output", output, "table, json or yaml")
+  if ((options & (kOutput | kShortOutput)) != 0) {
+    verb.add_option((options & kShortOutput) != 0 ? "-o" : "-o,--output", output, "table, json or yaml")
         ->check(CLI::IsMember({"table", "json", "yaml"}))
         ->type_name("FORM")
         ->capture_default_str();
@@ -131,18 +131,6 @@ std::string shown_seconds(std::int64_t seconds) {
   if (seconds >= kHour) return fmt::format("{}h{:02}m", seconds / kHour, seconds % kHour / kMinute);
   if (seconds >= kMinute) return fmt::format("{}m{:02}s", seconds / kMinute, seconds % kMinute);
   return fmt::format("{}s", seconds);
-}
-
-std::string shown_bytes(std::uint64_t bytes) {
-  constexpr std::array kUnits = {"B", "KB", "MB", "GB", "TB"};
-  constexpr double kStep = 1'024;
-  auto amount = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  while (amount >= kStep && unit + 1 < kUnits.size()) {
-    amount /= kStep;
-    ++unit;
-  }
-  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", amount, kUnits[unit]);
 }
 
 std::string shown_fields(const std::vector<std::pair<std::string, std::string>>& fields) {

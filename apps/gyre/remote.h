@@ -15,7 +15,8 @@ using Json = nlohmann::json;
 
 /// What the verbs that ask a job server have in common: the options --server, --token-file, -w and -o.
 struct Remote {
-  enum Options : unsigned { kServerOnly = 0, kWorkspace = 1, kOutput = 2 };
+  /// kShortOutput: -o without its long name.
+  enum Options : unsigned { kServerOnly = 0, kWorkspace = 1, kOutput = 2, kShortOutput = 4 };
 
   void add_options(CLI::App& verb, unsigned options = kWorkspace | kOutput);
 
@@ -58,7 +59,6 @@ std::string shown_time(const std::string& iso_8601);
 std::string shown_duration(const std::string& from, const std::string& to);
 /// "2m10s"
 std::string shown_seconds(std::int64_t seconds);
-std::string shown_bytes(std::uint64_t bytes);
 /// A line for each name with a value, in two columns.
 std::string shown_fields(const std::vector<std::pair<std::string, std::string>>& fields);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <utility>
 
@@ -53,6 +54,18 @@ std::string printable(std::string_view text) {
     text.remove_prefix(character.size());
   }
   return shown;
+}
+
+std::string shown_bytes(std::uint64_t bytes) {
+  constexpr std::array kUnits = {"B", "KB", "MB", "GB", "TB"};
+  constexpr double kStep = 1'024;
+  auto amount = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  while (amount >= kStep && unit + 1 < kUnits.size()) {
+    amount /= kStep;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", amount, kUnits[unit]);
 }
 
 void Table::add(std::vector<std::string> cells) {

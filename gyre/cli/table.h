@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +10,9 @@ namespace gyre::cli {
 /// `text` for a terminal: control characters, which could move its cursor or write its title, as "\x1b"; so are bytes
 /// that are no UTF-8.
 std::string printable(std::string_view text);
+
+/// "12 B", "1.2 MB": powers of 1024.
+std::string shown_bytes(std::uint64_t bytes);
 
 /// Rows of text under their headings, in columns as wide as they must be. Cells are shown printable().
 class Table {

@@ -120,7 +120,7 @@ print("rank", hvd.rank(), "has the sum", hvd.allreduce(torch.ones(1), op=hvd.Sum
 if hvd.rank() == 0 and not sys.stdin.isatty():
     print("read", sys.stdin.readline())
 """
-JOB_TRAIN = "import os, sys\nprint('rate', os.environ.get('LR'), *sys.argv[1:])\n"
+JOB_TRAIN = "import os, sys\nprint('rate', os.environ.get('LR'), *sys.argv[1:])\nopen('model.pt', 'w').close()\n"
 
 
 @pytest.fixture(scope="module")

@@ -75,6 +75,8 @@ def test_code_goes_with_a_job_in_the_same_archive_as_the_verbs(server: JobServer
     assert "kept.txt" in text
     assert not any(name in text for name in ("data", "x.tmp", "build", "a.txt", "[b]"))
     assert len(list(server.folder.glob("code/*/*.tar"))) == 1
+    third = client.wait(client.submit(command=["cp", "train.sh", "copy.sh"], code=code, output=["*.sh"]))
+    assert [one.path for one in client.files(third, "work")] == ["copy.sh"]
     (code / "passwd").symlink_to("/etc/passwd")
     with pytest.raises(InvalidArgumentError) as refused:
         client.submit(command=["true"], code=code)

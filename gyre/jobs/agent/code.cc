@@ -138,4 +138,21 @@ void unpack_code(int archive, const std::string& sha256_digits, const fs::path& 
   }
 }
 
+CodeContent::CodeContent(int archive) {
+  const auto file = std::make_shared<const MappedFile>(archive);
+  archive_ = file;
+  internal::TarReader reader(file->bytes());
+  for (auto entry = reader.next(); entry; entry = reader.next()) {
+    if (entry->kind == TarEntry::Kind::kFolder) continue;
+    const bool is_link = entry->kind == TarEntry::Kind::kLink;
+    entries_.emplace(fs::path(entry->path).lexically_normal().string(),
+                     Entry{is_link ? entry->link : std::string(), entry->content});
+  }
+}
+
+const CodeContent::Entry* CodeContent::find(const std::string& path) const {
+  const auto found = entries_.find(path);
+  return found == entries_.end() ? nullptr : &found->second;
+}
+
 }  // namespace gyre::jobs::agent

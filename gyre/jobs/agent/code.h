@@ -2,7 +2,10 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
+#include <span>
 #include <string>
+#include <unordered_map>
 
 namespace gyre::jobs::agent {
 
@@ -20,5 +23,24 @@ struct CodeLimits {
 /// the archive does not have that `sha256`; Error(kResourceExhausted) beyond the limits; Error(kIo).
 void unpack_code(int archive, const std::string& sha256, const std::filesystem::path& folder,
                  const CodeLimits& limits = {});
+
+/// The files and links of an archive that was unpacked, to compare with what a job has made of them.
+class CodeContent {
+ public:
+  struct Entry {
+    std::string link;                    ///< Where a link leads; empty: it is a file.
+    std::span<const std::byte> content;  ///< Of a file, in memory while the CodeContent lives.
+  };
+
+  /// `archive`: a file that is open. Error(kIo, kCorruptData).
+  explicit CodeContent(int archive);
+
+  /// `path`: relative to the folder of the code. Null where the archive has no file or link there.
+  const Entry* find(const std::string& path) const;
+
+ private:
+  std::shared_ptr<const void> archive_;
+  std::unordered_map<std::string, Entry> entries_;
+};
 
 }  // namespace gyre::jobs::agent

@@ -91,8 +91,9 @@ void set_folders(const WorkOrder& order, JobEnvironment& result, Expander& expan
     if (std::ranges::find(result.prefixes, prefix) == result.prefixes.end()) result.prefixes.push_back(prefix);
     return prefix;
   };
-  result.log_folder =
-      log_folder(use(expander.path("stdOutErrPathPrefix", job.std_out_err_path_prefix)), order.path_segment);
+  const std::string logs = use(expander.path("stdOutErrPathPrefix", job.std_out_err_path_prefix));
+  result.log_folder = log_folder(logs, order.path_segment);
+  result.kept_files = kept_files_folder(logs, order.path_segment);
   result.variables["AZ_BATCHAI_STDOUTERR_DIR"] = result.log_folder;
   for (const spec::InputDirectory& input : job.input_directories) {
     result.variables["AZ_BATCHAI_INPUT_" + input.id] =

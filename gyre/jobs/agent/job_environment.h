@@ -19,6 +19,7 @@ struct JobEnvironment {
   Variables variables;
   std::vector<OutputPlace> outputs;   ///< To be made before anything starts.
   std::string log_folder;             ///< AZ_BATCHAI_STDOUTERR_DIR; to be made too.
+  std::string kept_files;             ///< Where copies go of files that `outputFiles` names; beside the logs.
   std::vector<std::string> prefixes;  ///< Below which these lie, each once.
   std::vector<std::string> warnings;  ///< Sentences: a name without a value, say.
 };

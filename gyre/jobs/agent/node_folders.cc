@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <string_view>
+
 namespace gyre::jobs::agent {
 
 namespace {
 
-std::string below(std::string prefix, const std::string& segment, const char* last) {
+std::string below(std::string prefix, const std::string& segment, std::string_view last) {
   while (prefix.size() > 1 && prefix.ends_with('/')) prefix.pop_back();
   return segment.empty() ? fmt::format("{}/{}", prefix, last) : fmt::format("{}/{}/{}", prefix, segment, last);
 }
@@ -43,6 +45,10 @@ std::string output_folder(const std::string& prefix, const std::string& segment)
 
 std::string log_folder(const std::string& prefix, const std::string& segment) {
   return below(prefix, segment, "stdouterr");
+}
+
+std::string kept_files_folder(const std::string& prefix, const std::string& segment) {
+  return below(prefix, segment, spec::kKeptFiles);
 }
 
 std::string preparation_log(const std::string& stream, const WorkOrder& order) {

@@ -71,8 +71,9 @@ std::filesystem::path temporary_folder(const std::string& attempt);
 std::filesystem::path work_folder(const WorkOrder& order, const NodeFolders& folders);
 
 // Where the files of a job lie, once the prefix is expanded (reference: Batch AI's own layout).
-std::string output_folder(const std::string& prefix, const std::string& segment);  ///< PREFIX/SEGMENT/outputs
-std::string log_folder(const std::string& prefix, const std::string& segment);     ///< PREFIX/SEGMENT/stdouterr
+std::string output_folder(const std::string& prefix, const std::string& segment);      ///< PREFIX/SEGMENT/outputs
+std::string log_folder(const std::string& prefix, const std::string& segment);         ///< PREFIX/SEGMENT/stdouterr
+std::string kept_files_folder(const std::string& prefix, const std::string& segment);  ///< PREFIX/SEGMENT/work
 
 /// "stdout-job_prep.txt" of a job on one node, "stdout-job_prep-NODE.txt" of one on several. `stream`: "stdout" or
 /// "stderr".

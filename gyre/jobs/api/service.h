@@ -127,8 +127,8 @@ class JobService {
   virtual std::unique_ptr<Watch> watch(const EventScope& scope, std::function<void()> changed) = 0;
 
   // ---- files
-  /// The directories that belong to a job, by the ids that job.json gives them, with "stdouterr" for its logs. They may
-  /// not exist yet. These and nothing else are served.
+  /// The directories that belong to a job, by the ids that job.json gives them, with "stdouterr" for its logs and
+  /// "work" for the files that `outputFiles` names. They may not exist yet. These and nothing else are served.
   virtual std::vector<OutputDirectory> output_directories(const JobName& name) = 0;
   /// Whether nothing writes into the job's directories any more: it has finished, and its logs are complete.
   virtual bool files_are_complete(const JobName& name) = 0;

@@ -1,5 +1,9 @@
 #include "gyre/jobs/spec/job_spec.h"
 
+#include <algorithm>
+
+#include "gyre/jobs/spec/internal/object_reader.h"
+
 namespace gyre::jobs::spec {
 
 namespace {
@@ -10,6 +14,11 @@ struct Overloaded : Visitors... {
 };
 
 }  // namespace
+
+bool kept_files_are_ambiguous(const JobSpec& job) {
+  const auto has_their_id = [](const OutputDirectory& output) { return same_without_case(output.id, kKeptFiles); };
+  return !job.output_files.empty() && std::ranges::any_of(job.output_directories, has_their_id);
+}
 
 std::string_view tool_type(const Toolkit& toolkit) {
   return std::visit(Overloaded{

@@ -156,6 +156,8 @@ struct GyreSettings {
 using Toolkit = std::variant<CustomToolkitSettings, CustomMpiSettings, HorovodSettings, ChainerSettings, CntkSettings,
                              CaffeSettings, Caffe2Settings, PyTorchSettings, TensorFlowSettings, GyreSettings>;
 
+/// The id under which the service shows the files that `outputFiles` names.
+inline constexpr std::string_view kKeptFiles = "work";
 /// Where logs go that no file says a place for: they stay on the master node.
 inline constexpr std::string_view kLogsOnTheNode = "$AZ_BATCHAI_JOB_TEMP_DIR";
 inline constexpr std::chrono::seconds kDefaultMaxWallClockTime = std::chrono::days(7);
@@ -170,6 +172,9 @@ struct JobSpec {
   std::string std_out_err_path_prefix;
   std::vector<InputDirectory> input_directories;    ///< Ids are unique.
   std::vector<OutputDirectory> output_directories;  ///< Ids are unique.
+  /// Patterns (file_pattern.h) of files in the folder where the first node's processes start, which are kept under the
+  /// id kKeptFiles. No output directory has that id where there are any.
+  std::vector<std::string> output_files;
   MountVolumes mount_volumes;
   std::vector<EnvironmentVariable> environment_variables;  ///< In the file's order; a name occurs once, here or below.
   std::vector<SecretVariable> secrets;
@@ -179,6 +184,9 @@ struct JobSpec {
 
   bool operator==(const JobSpec&) const = default;
 };
+
+/// Whether files would be kept under an id that an output directory has.
+bool kept_files_are_ambiguous(const JobSpec& job);
 
 /// "custom", "mpi", "horovod", "chainer", "cntk", "caffe", "caffe2", "pytorch", "tensorflow", "gyre": `toolType`.
 std::string_view tool_type(const Toolkit& toolkit);

@@ -248,6 +248,23 @@ TEST(job, numbers_of_processes_follow_the_toolkit) {
   EXPECT_EQ(count(R"("gyreSettings": {"program": ["x"], "processesPerNode": 4})"), 12);
 }
 
+// Batch AI had no such property: it goes with every toolkit and version.
+TEST(job, patterns_of_files_to_keep_are_read_and_those_that_lead_out_are_errors) {
+  const JobSpec job = clean_job(job_file(R"("outputFiles": ["*.pt", "out/**"])"));
+  EXPECT_THAT(job.output_files, ElementsAre("*.pt", "out/**"));
+  const auto refused = [](const std::string& more) { return problems_of(parse_job(job_file(more))); };
+  EXPECT_THAT(refused(R"("outputFiles": ["*.pt", "/etc/passwd", "a/../.."])"),
+              ElementsAre(HasSubstr("/properties/outputFiles has a pattern that cannot be used: '/etc/passwd' is "
+                                    "absolute"),
+                          HasSubstr("'a/../..' contains '..'")));
+  EXPECT_THAT(refused(R"("outputFiles": "*.pt")"), testing::SizeIs(1));
+  // The id is free where no files are kept under it.
+  const std::string directory = R"("outputDirectories": [{"id": "Work", "pathPrefix": "/out"}])";
+  EXPECT_THAT(refused(directory), IsEmpty());
+  EXPECT_THAT(refused(directory + R"(, "outputFiles": ["x"])"),
+              ElementsAre(HasSubstr("are kept as output directory 'work'")));
+}
+
 TEST(job, a_single_tensorflow_worker_has_no_parameter_server) {
   EXPECT_EQ(process_count(clean_job(job_file("", R"("tensorFlowSettings": {"pythonScriptFilePath": "/x"})"))), 1);
 }

@@ -37,6 +37,7 @@ JobSpec full_job(Toolkit toolkit) {
   job.std_out_err_path_prefix = "$AZ_BATCHAI_MOUNT_ROOT/l\n\"ü";
   job.input_directories = {{"IN", "/in"}};
   job.output_directories = {{"OUT", "/out", "x/y"}, {"PLAIN", "/out", ""}};
+  job.output_files = {"*.pt", "out/**"};
   job.mount_volumes = every_volume();
   job.environment_variables = {{"B", ""}, {"A", "$AZ_BATCHAI_OUTPUT_OUT"}};
   job.secrets = {{"S", {"hush", {}}}, {"T", {{}, kReference}}};

@@ -111,12 +111,14 @@ class Client:
         cluster: str | None = None,
         environment: Mapping[str, str] | None = None,
         code: str | os.PathLike[str] | None = None,
+        output: Sequence[str] = (),
     ) -> Job:
         """Queues a job: the properties of a job.json, the file (JSON), or a `command` that runs under `gyre run`
         with this number of `processes` (1) on each of `nodes` nodes, and this number of parameter `servers` (0) for
         all of them; if it fails it is started again, at most `restarts` (0) times. Without `cluster`, and if the job
         names none, it uses the workspace's only cluster. `code`: a folder; the job runs in a copy of it on every
-        node. .gyreignore, or else .gitignore, excludes files."""
+        node. .gyreignore, or else .gitignore, excludes files. `output`: patterns ("*.pt", "results") of the files
+        that the job writes there, to keep as output directory "work"."""
         if (job is None) == (command is None):
             raise InvalidArgumentError("submit() takes either a job or a command")
         settings = {"processesPerNode": processes, "servers": servers, "restarts": restarts}
@@ -128,6 +130,8 @@ class Client:
         properties = _properties_of_command(command, given_settings) if command is not None else _properties_of(job)
         if nodes is not None:
             properties["nodeCount"] = nodes
+        if output:
+            properties["outputFiles"] = [*properties.get("outputFiles", []), *output]
         if environment:
             given = [one for one in properties.get("environmentVariables", []) if one["name"] not in environment]
             added = [{"name": key, "value": value} for key, value in environment.items()]

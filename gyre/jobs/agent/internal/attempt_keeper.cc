@@ -25,6 +25,7 @@
 #include "gyre/jobs/agent/internal/json_fields.h"
 #include "gyre/jobs/agent/internal/process_set.h"
 #include "gyre/jobs/agent/internal/waits.h"
+#include "gyre/jobs/agent/internal/work_files.h"
 #include "gyre/jobs/agent/job_environment.h"
 #include "gyre/jobs/agent/lost_node.h"
 #include "gyre/jobs/spec/write.h"
@@ -161,9 +162,11 @@ AttemptTask AttemptKeeper::task(AttemptTask::Kind kind) const {
 }
 
 UniqueFd AttemptKeeper::open_code() const {
-  if (state_.order.code_archive.empty() || state_.step != Step::kPreparing) return {};
+  if (state_.order.code_archive.empty()) return {};
   UniqueFd file(::open(state_.order.code_archive.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file) throw system_error(fmt::format("cannot read the job's code, {}", state_.order.code_archive), errno);
+  // Later it is only compared with.
+  if (!file && state_.step == Step::kPreparing)
+    throw system_error(fmt::format("cannot read the job's code, {}", state_.order.code_archive), errno);
   return file;
 }
 
@@ -190,7 +193,7 @@ void AttemptKeeper::run_process(AttemptTask::Kind kind) {
 
 std::string AttemptKeeper::serve(AttemptChild& process) {
   Told told;
-  if (state_.step == Step::kStopped) told.cleaned_by = Deadline::after(kSlackOfCleanUp);
+  if (state_.step == Step::kStopped) told.cleaned_by = end_of_clean_up();
   try {
     for (;;) {
       commands_.clear();
@@ -230,7 +233,7 @@ void AttemptKeeper::take_progress(const Json& progress, AttemptChild& process, T
     throw Error(ErrorCode::kCorruptData, "the attempt runs before all nodes are prepared");
   }
   if (next.record) next.record->asked_to_end = next.record->asked_to_end && must_stop(commands_, state_);
-  if (next.step == Step::kStopped && state_.step != Step::kStopped) told.cleaned_by = Deadline::after(kSlackOfCleanUp);
+  if (next.step == Step::kStopped && state_.step != Step::kStopped) told.cleaned_by = end_of_clean_up();
   state_ = std::move(next);
   std::string failure;
   try {
@@ -272,6 +275,10 @@ void AttemptKeeper::pass_on(AttemptChild& process, Told& told) {
   told.stop = stop;
   told.stopped_by = Deadline::after(stop->grace + (stop->grace.count() == 0 ? kSlackOfKill : kSlackOfStop));
   lines.post({{attempt_line::kStop, {{"reason", name_of(stop->reason)}, {"grace_seconds", stop->grace.count()}}}});
+}
+
+Deadline AttemptKeeper::end_of_clean_up() const {
+  return Deadline::after(kSlackOfCleanUp + longest_keeping(state_.order.job));
 }
 
 Deadline AttemptKeeper::patience(const Told& told) const {

@@ -64,6 +64,7 @@ class AttemptKeeper {
   void take_progress(const nlohmann::json& progress, AttemptChild& process, Told& told);
   void take_report(const nlohmann::json& report);
   void pass_on(AttemptChild& process, Told& told);
+  Deadline end_of_clean_up() const;
   Deadline patience(const Told& told) const;
   void note(const std::string& sentence);
   void stop_at(const AttemptEnds& end);

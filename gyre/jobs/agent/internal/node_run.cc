@@ -274,6 +274,7 @@ void NodeRun::clean_up() {
   } catch (const std::exception& error) {
     journal_.add_left_behind(error.what());
   }
+  keep_work_files();
   if (journal_.state().record->left_behind.empty()) return;  // All is written down.
   try {
     journal_.take(Step::kStopped);

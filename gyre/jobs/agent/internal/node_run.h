@@ -42,6 +42,8 @@ class NodeRun {
   /// service to say so.
   bool all_workers_are_done();
   void clean_up();
+  /// Copies what the job's patterns name from the first node's work folder, and notes what stays there.
+  void keep_work_files();
 
   const WorkOrder& order() const { return journal_.order(); }
   JobEnvironment environment_of(const Variables& of_process) const;

@@ -136,6 +136,7 @@ std::vector<api::OutputDirectory> Dispatcher::output_directories(const catalog::
     if (segment != std::string::npos) directories.push_back({id, real.substr(0, segment), real.substr(segment + 1)});
   };
   add("stdouterr", environment.log_folder);
+  if (!order.job.output_files.empty()) add(std::string(spec::kKeptFiles), environment.kept_files);
   for (const agent::OutputPlace& output : environment.outputs) add(output.id, output.path);
   return directories;
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "gyre/jobs/spec/duration.h"
+#include "gyre/jobs/spec/file_pattern.h"
 #include "gyre/jobs/spec/internal/file_reader.h"
 #include "gyre/jobs/spec/internal/object_reader.h"
 #include "gyre/jobs/spec/internal/references.h"
@@ -93,6 +94,21 @@ std::vector<OutputDirectory> read_outputs(ObjectReader& properties) {
   return outputs;
 }
 
+/// Our own, for all toolkits and versions.
+void read_output_files(ObjectReader& properties, JobSpec& job) {
+  constexpr std::string_view kName = "outputFiles";
+  job.output_files = properties.texts(kName);
+  for (const std::string& pattern : job.output_files) {
+    const std::string refusal = FilePattern::refusal_of(pattern);
+    if (!refusal.empty()) properties.error(kName, fmt::format("has a pattern that cannot be used: {}", refusal));
+  }
+  if (kept_files_are_ambiguous(job)) {
+    properties.error(kName, fmt::format("are kept as output directory '{}', but outputDirectories have that id too; "
+                                        "choose another id there",
+                                        kKeptFiles));
+  }
+}
+
 /// "16gb", as docker takes it.
 bool is_docker_size(std::string_view size) {
   const std::size_t digits = std::min(size.find_first_not_of("0123456789"), size.size());
@@ -176,6 +192,7 @@ JobSpec read_job(ObjectReader& properties) {
       ours && !properties.has(kLogs) ? std::string(kLogsOnTheNode) : read_path(properties, kLogs);
   job.input_directories = read_inputs(properties);
   job.output_directories = read_outputs(properties);
+  read_output_files(properties, job);
   properties.came_with(ApiVersion::k2018_03_01, "mountVolumes");
   job.mount_volumes = read_mount_volumes(properties);
   read_variables(properties, job.environment_variables, job.secrets);
