@@ -111,7 +111,7 @@ LaunchedSet LaunchedSet::start(const std::string& program, const Json& specifica
   UniqueFd connection = connect_at(socket);
   ::unlink(file.c_str());
   if (connection) return find(socket);
-  const std::string reason = words.error.empty() ? "it ended at once" : words.error;
+  const std::string reason = words.error.empty() ? "it was killed before it had begun" : words.error;
   throw Error(ErrorCode::kIo, fmt::format("gyre launch did not start the processes: {}", reason));
 }
 
