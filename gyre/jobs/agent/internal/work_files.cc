@@ -36,6 +36,11 @@ const char* kind_of(const struct stat& status) {
   return S_ISSOCK(status.st_mode) ? "a socket" : "a device";
 }
 
+/// The service shows no other names: they are text in its addresses.
+bool can_be_downloaded(const std::string& path) {
+  return cli::printable(path) == path && path.find('\\') == std::string::npos;
+}
+
 /// Python makes them anew.
 bool is_python_cache(const std::string& path) { return ("/" + path).find("/__pycache__/") != std::string::npos; }
 
@@ -116,6 +121,7 @@ class Keeper {
       return;
     }
     if (!S_ISREG(status.st_mode)) return fail(path, 0, kind_of(status));
+    if (!can_be_downloaded(path)) return fail(path, bytes, "it cannot be downloaded under this name");
     const CopyResult copied = copy(folder, name);
     if (copied.disk_is_full) no_more_copies_ = copied.problem;
     if (copied.exists) report_.kept.add(path, bytes);

@@ -183,14 +183,22 @@ TEST_F(WorkFilesTest, a_file_that_is_swapped_for_a_link_while_it_is_copied_never
   EXPECT_GT(copied, 0);
 }
 
-TEST_F(WorkFilesTest, names_may_hold_any_bytes) {
+// One folder of such a name made the download of all files fail.
+TEST_F(WorkFilesTest, names_may_hold_any_bytes_and_those_that_cannot_be_downloaded_are_reported) {
   const std::string name = "a\nb\xff\x1b[31m \xc3\xa9";
   write(name, "x");
+  write("c\nd/file");
+  write("back\\slash");
+  write(" \xc3\xa9 ", "z");
   write(std::string(200, 'n') + "/" + std::string(200, 'm'), "y");
   const WorkFilesReport report = keep();
-  EXPECT_EQ(copy(name), "x");
-  EXPECT_EQ(report.kept.files, 2U);
-  EXPECT_THAT(report.kept.names, ElementsAre("a\\x0ab\\xff\\x1b[31m \xc3\xa9", "…" + std::string(80, 'm')));
+  EXPECT_EQ(copy(" \xc3\xa9 "), "z");
+  EXPECT_EQ(copies().size(), 2U);
+  EXPECT_THAT(report.kept.names, ElementsAre(" \xc3\xa9 ", "…" + std::string(80, 'm')));
+  EXPECT_THAT(report.failed.names,
+              ElementsAre("a\\x0ab\\xff\\x1b[31m \xc3\xa9 (it cannot be downloaded under this name)",
+                          "back\\slash (it cannot be downloaded under this name)",
+                          "c\\x0ad/file (it cannot be downloaded under this name)"));
 }
 
 TEST_F(WorkFilesTest, holes_permissions_and_times_are_kept_and_setuid_is_not) {
