@@ -169,7 +169,11 @@ std::string attempt_in(const fs::path& file) {
 bool is_agent_of(pid_t pid, const fs::path& root) {
   if (!proc_has_our_numbers()) return false;
   const std::string words = words_of(pid);
-  return has_word(words, "agent") && has_word(words, root.string()) && has_same_folder(pid, root);
+  // The verb comes second. Whoever starts an agent (srun, env) has the same words further behind.
+  constexpr std::string_view kVerb = "\nagent\n";
+  const std::size_t second = words.find('\n', 1);
+  return second != std::string::npos && words.compare(second, kVerb.size(), kVerb) == 0 &&
+         has_word(words, root.string()) && has_same_folder(pid, root);
 }
 
 std::vector<pid_t> kill_launch(const fs::path& socket) {
