@@ -7,6 +7,7 @@
 #include "python/gyre/core/engine_binding.h"
 #include "python/gyre/core/error_binding.h"
 #include "python/gyre/core/exchange_cost_binding.h"
+#include "python/gyre/core/jobs_binding.h"
 #include "python/gyre/core/memory_binding.h"
 #include "python/gyre/core/models_binding.h"
 #include "python/gyre/core/params_binding.h"
@@ -27,6 +28,7 @@ NB_MODULE(_core, module) {
   gyre::python::bind_checkpoints(module);
   gyre::python::bind_engine(module);
   gyre::python::bind_secret(module);
+  gyre::python::bind_jobs(module);
   gyre::python::bind_distributed(module);
   gyre::python::bind_params(module);
   gyre::python::bind_exchange_costs(module);

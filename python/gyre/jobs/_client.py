@@ -14,8 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from gyre.core import _core
 from gyre.errors import Error, InvalidArgumentError, NotFoundError, TimeoutError
-from gyre.jobs._code_archive import archive_code
 from gyre.jobs._connection import find_connection
 from gyre.jobs._session import ServerError, Session, path_of
 
@@ -146,7 +146,7 @@ class Client:
 
     def _upload(self, folder: str | os.PathLike[str]) -> str:
         """Uploads it unless the server has it already; returns its SHA-256."""
-        archive = archive_code(folder)
+        archive = _core.archive_code(os.fsencode(folder))
         place = path_of("workspaces", self.workspace, "code", archive.sha256)
         try:
             self._session.json("GET", place)
