@@ -59,15 +59,11 @@ TEST(Mounts, an_order_may_give_all_nodes_the_same_mount_roots) {
   EXPECT_EQ(one.cluster, plan_mounts(order, NodeFolders("/node-1")).cluster);
 }
 
-// The last mount shows what the earlier ones have mounted, which nobody sees from outside the job.
+// The later mount shows what the earlier one has mounted, which nobody sees from outside the job.
 TEST(Mounts, a_path_on_a_mount_that_shows_another_one_is_where_that_one_is) {
-  WorkOrder order = order_with({{"nfs", "/srv"}});
-  order.job.mount_volumes.file_servers.push_back({"id", std::nullopt, "nfs", std::nullopt});
-  order.jobs_root = "/all/jobs";
-  const MountPlan plan = plan_mounts(order, NodeFolders("/node"));
+  const MountPlan plan{.cluster = {}, .job = {{"/srv", "/node/jobs/job/data"}, {"/node/jobs", "/all/jobs"}}};
   EXPECT_EQ(resolved("/all/jobs/job/x", plan), "/node/jobs/job/x");
-  EXPECT_EQ(resolved("/all/jobs/job/mounts/nfs/x", plan), "/srv/x");
-  EXPECT_EQ(resolved("/all/jobs/job/shared", plan), "/shared");
+  EXPECT_EQ(resolved("/all/jobs/job/data/x", plan), "/srv/x");
 }
 
 TEST(Mounts, a_volume_that_nothing_resolves_is_named_with_the_option_that_does) {

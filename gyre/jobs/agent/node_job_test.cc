@@ -40,7 +40,8 @@ class AttemptProcess : public testing::Test {
     options_.root = place_ / "node";
     options_.gyre_program = place_ / "program";
     options_.base = {{"PATH", "/usr/bin:/bin"}};
-    order_.attempt = "attempt-1";
+    // Of this test alone: processes are found by it, and killed, while other tests run.
+    order_.attempt = fmt::format("attempt-{}", ::getpid());
     order_.job_name = "job";
     order_.cluster_name = "cluster";
     order_.path_segment = "s/g/workspaces/w/experiments/e/jobs/job/id";
@@ -206,7 +207,7 @@ TEST_F(AttemptProcess, runs_as_the_jobs_account_and_knows_no_secret_of_the_clust
   end();
   std::string task;
   std::getline(std::ifstream(place_ / "share/task"), task);
-  EXPECT_THAT(task, HasSubstr("attempt-1"));
+  EXPECT_THAT(task, HasSubstr(order_.attempt));
   EXPECT_THAT(task, testing::Not(HasSubstr("cluster-key")));
   uid_t user = 0;
   std::ifstream(place_ / "share/user") >> user;

@@ -72,12 +72,12 @@ class FaultySource : public Source {
    public:
     explicit Reader(const FaultySource& source) : source_(source) {}
     ReadOutcome read(const Object& object, std::uint64_t offset_bytes, std::span<std::byte> into) override {
-      if (source_.given_bytes >= source_.stop_after) throw Error(ErrorCode::kAuthentication, "stopped by the test");
       std::size_t count = into.size();
       const bool setback = source_.fails && source_.draw(12) == 0;
       if (setback) count = source_.draw(count + 1);
       if (count > 0) std::memcpy(into.data(), source_.objects_.at(object.name).data() + offset_bytes, count);
-      source_.given_bytes += count;
+      if ((source_.given_bytes += count) > source_.stop_after)
+        throw Error(ErrorCode::kAuthentication, "stopped by the test");
       if (!setback) return {.bytes = count};
       return {.bytes = count, .setback = Setback{.reason = "by chance", .overloaded = source_.draw(2) == 0}};
     }
