@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <chrono>
 #include <memory>
+#include <utility>
 
 #include "apps/gyre/end_signals.h"
 #include "apps/gyre/job_user.h"
@@ -247,11 +248,14 @@ fs::path ServerCommand::folder_in(const std::vector<std::string>& environment) c
 std::vector<net::Endpoint> ServerCommand::endpoints(const std::vector<std::string>& environment,
                                                     const fs::path& folder) const {
   std::vector<net::Endpoint> endpoints;
-  for (const std::string& place : listen_) endpoints.push_back(listen_endpoint(place));
-  const auto is_door = [](const net::Endpoint& endpoint) { return endpoint.kind == net::Endpoint::Kind::kUnix; };
+  std::vector<net::Endpoint> doors;
+  for (const std::string& place : listen_) {
+    net::Endpoint endpoint = listen_endpoint(place);
+    (endpoint.kind == net::Endpoint::Kind::kUnix ? doors : endpoints).push_back(std::move(endpoint));
+  }
   // Verbs of this machine come through the first one.
-  std::ranges::stable_partition(endpoints, is_door);
-  if (!endpoints.empty() && is_door(endpoints.front())) return endpoints;
+  endpoints.insert(endpoints.begin(), doors.begin(), doors.end());
+  if (!doors.empty()) return endpoints;
   fs::path door = ::geteuid() == 0 ? jobs::client::door_of_root() : jobs::client::door_of_user(environment);
   if (door.empty()) door = folder / "gyre.sock";
   make_door_folder(door.parent_path());

@@ -1,5 +1,6 @@
 // Strangers may send anything, slowly, endlessly or ten thousand times over: the others must not notice.
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/resource.h>

@@ -1,6 +1,7 @@
 // What a well-behaved client may rely on: answers in order, bodies, ranges, streams, a stop that loses nothing.
 #include "gyre/net/http/server.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 

@@ -1,6 +1,7 @@
 #include "gyre/store/staging/shards.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <queue>
@@ -38,7 +39,9 @@ void pack(const Manifest& manifest, int nodes, std::vector<int>& owners) {
       loads[static_cast<std::size_t>(owners[i])] += manifest.entries[i].object.size_bytes;
     }
   }
-  std::ranges::stable_sort(open, std::greater{}, [&](std::size_t i) { return manifest.entries[i].object.size_bytes; });
+  std::ranges::sort(open, {}, [&](std::size_t i) {
+    return std::pair(std::numeric_limits<std::uint64_t>::max() - manifest.entries[i].object.size_bytes, i);
+  });
   using Load = std::pair<std::uint64_t, int>;
   std::priority_queue<Load, std::vector<Load>, std::greater<>> lightest;
   for (int node = 0; node < nodes; ++node) lightest.emplace(loads[static_cast<std::size_t>(node)], node);

@@ -360,9 +360,8 @@ std::vector<Event> LocalDriver::watch(Deadline deadline) {
     ensure_absent_agents();
     forget_released();
     std::ranges::move(std::exchange(notes_, {}), std::back_inserter(told));
-    const auto over = std::ranges::stable_partition(held_, [&](const Event& end) { return !has_ended(end.attempt); });
-    std::ranges::move(over, std::back_inserter(told));
-    held_.erase(over.begin(), over.end());
+    auto ends = std::exchange(held_, {});
+    for (Event& end : ends) (has_ended(end.attempt) ? told : held_).push_back(std::move(end));
   } while (told.empty() && !deadline.passed());
   return told;
 }
