@@ -92,7 +92,11 @@ ELSEWHERE = {
 SHORTER = {
     "README.md": [("--epochs 12", "--epochs 1"), ("examples/01_digits.py", "examples/01_digits.py --epochs 1")],
     "debugging.md": [("1_000_000", "1_000")],
-    "jobs.md": [("/data/share", "{share}"), ("--target 4", "--target 2 --containers-on-host")],
+    "jobs.md": [
+        ("/data/share", "{share}"),
+        ("/backup/", "{share}/"),
+        ("--target 4", "--target 2 --containers-on-host"),
+    ],
     "parameter_servers.md": [("--epochs 30", "--epochs 1"), ("--epochs 3 ", "--epochs 1 ")],
     "run.md": [("--nproc-per-node 4", "--nproc-per-node 2")],
     "staging.md": [("/mnt/share/set", "{share}/set"), ("/scratch", "scratch")],
