@@ -28,6 +28,7 @@ LEAST_OPEN_FILES = 1024
 SELF_TEST_SECONDS = 60
 # By `./dev test` and `./dev test torch 2.14.1`; docs/guide/torch_versions.md has the results.
 TESTED_TORCH_VERSIONS = ("2.13", "2.14")
+REQUIRED_PACKAGES = ("numpy", "cloudpickle")  # As in pyproject.toml.
 
 
 @dataclass
@@ -44,6 +45,7 @@ class Finding:
 def examine(*, self_test: bool = True) -> Iterator[Finding]:
     """All findings about this machine, one after the other."""
     yield Finding("python", "ok", f"{platform.python_version()} ({sys.executable})")
+    yield _packages()
     yield _engine()
     yield _program()
     yield from _torch()
@@ -53,6 +55,18 @@ def examine(*, self_test: bool = True) -> Iterator[Finding]:
     yield _ssh()
     if self_test:
         yield _self_test()
+
+
+def _missing_packages() -> list[str]:
+    return [name for name in REQUIRED_PACKAGES if importlib.util.find_spec(name) is None]
+
+
+def _packages() -> Finding:
+    missing = _missing_packages()
+    if missing:
+        remedy = f"{sys.executable} -m pip install {' '.join(missing)}"
+        return Finding("packages", "wrong", f"this Python lacks {' and '.join(missing)}", remedy)
+    return Finding("packages", "ok", " and ".join(REQUIRED_PACKAGES))
 
 
 def _engine() -> Finding:
@@ -222,6 +236,8 @@ def _ssh() -> Finding:
 
 def _self_test() -> Finding:
     """Two ranks run an allreduce, which finds problems that checks of the parts do not."""
+    if _missing_packages():
+        return Finding("two ranks", "note", "not tried, for want of the packages above")
     from gyre.launch.function import run  # noqa: PLC0415
 
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -145,13 +146,31 @@ def test_the_doctor_finds_nothing_wrong_here(gyre: Path) -> None:
     assert "chmod 600 /nowhere/key" in done.stdout
 
 
-def test_the_doctor_without_torch_says_so_and_tries_nothing_that_needs_it(gyre: Path, tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True, timeout=60)
-    python = tmp_path / "bare" / "bin" / "python"
-    environment = {**os.environ, "PYTHONPATH": str(PACKAGE), "GYRE_PYTHON": str(python)}
+def doctor_of_bare_python(gyre: Path, folder: Path, *packages: str) -> tuple[int, dict[str, str]]:
+    """Its exit status, and each finding's state, for a Python with these packages only."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "bare")], check=True, timeout=60)
+    (folder / "packages").mkdir()
+    for package in packages:
+        place = Path(str(importlib.util.find_spec(package).origin)).parent
+        for found in place.parent.glob(f"{package}*"):
+            (folder / "packages" / found.name).symlink_to(found)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{PACKAGE}:{folder / 'packages'}",
+        "GYRE_PYTHON": str(folder / "bare" / "bin" / "python"),
+    }
     done = subprocess.run(
         [str(gyre), "doctor", "-o", "json"], capture_output=True, text=True, timeout=240, check=False, env=environment
     )
-    assert (done.returncode, done.stderr) == (1, "")
-    states = {finding["name"]: finding["state"] for finding in json.loads(done.stdout)["findings"]}
-    assert (states["torch"], states["two ranks"]) == ("wrong", "note")
+    assert done.stderr == ""
+    return done.returncode, {finding["name"]: finding["state"] for finding in json.loads(done.stdout)["findings"]}
+
+
+def test_the_doctor_without_torch_tries_all_the_same(gyre: Path, tmp_path: Path) -> None:
+    status, states = doctor_of_bare_python(gyre, tmp_path, "numpy", "cloudpickle")
+    assert (status, states["torch"], states["packages"], states["two ranks"]) == (0, "note", "ok", "ok")
+
+
+def test_the_doctor_without_a_package_that_gyre_needs_says_which(gyre: Path, tmp_path: Path) -> None:
+    status, states = doctor_of_bare_python(gyre, tmp_path, "numpy")
+    assert (status, states["torch"], states["packages"], states["two ranks"]) == (1, "note", "wrong", "note")

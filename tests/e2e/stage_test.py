@@ -113,7 +113,7 @@ def test_a_staging_that_is_killed_goes_on_where_it_was(gyre: Path, tmp_path: Pat
     words = ["--to", str(tmp_path / "there"), "--connections", "2"]
     with fault_server(files) as server:
         for _ in range(kills):
-            moment = server.sent_bytes + generator.randrange(20 * MIB)
+            moment = server.sent_bytes + generator.randrange(50 * MIB)  # Kept: whole pieces, of 16 MiB.
             with subprocess.Popen([str(gyre), "stage", server.url, *words], stdout=-3, stderr=-3) as killed:
                 while server.sent_bytes < moment and killed.poll() is None:
                     time.sleep(0.001)

@@ -265,7 +265,7 @@ def test_an_archive_with_more_than_files_is_refused_and_unpacked_nowhere(
     pool = pool_of_root
     archive = archive_of(("first", tarfile.REGTYPE, ""), entry)
     uploaded = SimpleNamespace(sha256=hashlib.sha256(archive).hexdigest(), data=archive)
-    monkeypatch.setattr("gyre.jobs._client.archive_code", lambda _: uploaded)  # As whoever speaks HTTP could.
+    monkeypatch.setattr("gyre.core._core.archive_code", lambda _: uploaded)  # As whoever speaks HTTP could.
     with gyre.jobs.Client(str(pool.folder / "server.json")) as client:
         job = client.submit(pool.custom("true"), code=".")
     said = said_at_the_end(pool, job.name)

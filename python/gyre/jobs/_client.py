@@ -14,7 +14,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from gyre.core import _core
 from gyre.errors import Error, InvalidArgumentError, NotFoundError, TimeoutError
 from gyre.jobs._connection import find_connection
 from gyre.jobs._session import ServerError, Session, path_of
@@ -146,6 +145,8 @@ class Client:
 
     def _upload(self, folder: str | os.PathLike[str]) -> str:
         """Uploads it unless the server has it already; returns its SHA-256."""
+        from gyre.core import _core  # noqa: PLC0415  All else works without the extension module.
+
         archive = _core.archive_code(os.fsencode(folder))
         place = path_of("workspaces", self.workspace, "code", archive.sha256)
         try:
