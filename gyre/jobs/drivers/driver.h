@@ -58,8 +58,9 @@ class Driver {
   virtual int fd() const = 0;
   /// Ends an attempt, from whatever phase. One that is not known, or has ended, is left alone.
   virtual void cancel(const std::string& attempt, StopReason reason, std::chrono::seconds grace) = 0;
-  /// After a restart of the service: these attempts were submitted and their ends are not known. Each goes on where it
-  /// is, or ends as lost. To be called once and first, with nothing where there is nothing.
+  /// After a restart of the service: these attempts were submitted, or about to be, and their ends are not known. Each
+  /// goes on where it is, or ends as lost; one that was not submitted is now. To be called once and first, with nothing
+  /// where there is nothing.
   virtual void reattach(const std::vector<WorkOrder>& orders) = 0;
   /// The attempt's end has been written down; the nodes may forget it.
   virtual void acknowledge(const std::string& attempt) = 0;

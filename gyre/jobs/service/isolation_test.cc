@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "gyre/base/error.h"
 #include "gyre/base/thread_annotations.h"
 #include "gyre/jobs/drivers/make_driver.h"
 #include "gyre/jobs/service/service_test_support.h"
@@ -16,11 +17,20 @@
 namespace gyre::jobs::service {
 namespace {
 
-/// Sleeps in whatever it is asked to do, while it is told to.
+/// Sleeps in whatever it is asked to do, while it is told to, and refuses orders likewise.
 class SleepyDriver final : public drivers::Driver {
  public:
-  SleepyDriver(std::unique_ptr<drivers::Driver> inner, std::atomic<bool>& asleep, std::atomic<int>& sleepers)
-      : inner_(std::move(inner)), asleep_(asleep), sleepers_(sleepers) {}
+  struct Moods {
+    std::atomic<bool> asleep{false};
+    std::atomic<int> sleepers{0};
+    std::atomic<bool> refuses{false};
+    std::atomic<int> taken_over{0};  ///< Attempts of a service before.
+    /// It cannot even be made, until this is false; then it is made, or fails to be.
+    std::atomic<bool> unmade{false};
+    std::atomic<bool> fails{false};
+  };
+
+  SleepyDriver(std::unique_ptr<drivers::Driver> inner, Moods& moods) : inner_(std::move(inner)), moods_(moods) {}
 
   agent::NodePlace place(const std::string& node, std::int64_t number) const override {
     return inner_->place(node, number);
@@ -31,7 +41,11 @@ class SleepyDriver final : public drivers::Driver {
   std::vector<drivers::Artifact> plan(const agent::WorkOrder& order) const override { return inner_->plan(order); }
   int fd() const override { return inner_->fd(); }
 
-  void submit(const agent::WorkOrder& order) override { sleep(), inner_->submit(order); }
+  void submit(const agent::WorkOrder& order) override {
+    sleep();
+    if (moods_.refuses) throw Error(ErrorCode::kIo, "the driver has no room");
+    inner_->submit(order);
+  }
   std::vector<drivers::Event> watch(Deadline deadline) override {
     sleep();
     return inner_->watch(deadline);
@@ -39,22 +53,24 @@ class SleepyDriver final : public drivers::Driver {
   void cancel(const std::string& attempt, agent::StopReason reason, std::chrono::seconds grace) override {
     sleep(), inner_->cancel(attempt, reason, grace);
   }
-  void reattach(const std::vector<agent::WorkOrder>& orders) override { sleep(), inner_->reattach(orders); }
+  void reattach(const std::vector<agent::WorkOrder>& orders) override {
+    moods_.taken_over += static_cast<int>(orders.size());
+    sleep(), inner_->reattach(orders);
+  }
   void acknowledge(const std::string& attempt) override { sleep(), inner_->acknowledge(attempt); }
   void release(const std::string& node) override { sleep(), inner_->release(node); }
   void retain(const std::set<std::string>& nodes) override { sleep(), inner_->retain(nodes); }
 
  private:
   void sleep() const {
-    if (!asleep_) return;
-    ++sleepers_;
-    asleep_.wait(true);
-    --sleepers_;
+    if (!moods_.asleep) return;
+    ++moods_.sleepers;
+    moods_.asleep.wait(true);
+    --moods_.sleepers;
   }
 
   std::unique_ptr<drivers::Driver> inner_;
-  std::atomic<bool>& asleep_;
-  std::atomic<int>& sleepers_;
+  Moods& moods_;
 };
 
 class IsolationTest : public JobServiceTest {
@@ -63,12 +79,14 @@ class IsolationTest : public JobServiceTest {
     options_.make_driver = [this](const std::string& kind, const drivers::DriverOptions& options,
                                   const drivers::DriverSettings& settings) {
       if (kind != "slurm") return drivers::make_driver(kind, options, settings);
+      moods_.unmade.wait(true);
+      if (moods_.fails) throw Error(ErrorCode::kIo, "it cannot be made");
       drivers::DriverSettings own = settings;
       own.folder = settings.folder / "sleepy";
       fs::create_directories(own.folder);
       fs::permissions(own.folder, fs::perms(0711));
       return std::unique_ptr<drivers::Driver>(
-          std::make_unique<SleepyDriver>(drivers::make_driver("local", {}, own), asleep_, sleepers_));
+          std::make_unique<SleepyDriver>(drivers::make_driver("local", {}, own), moods_));
     };
     restart();
   }
@@ -79,8 +97,23 @@ class IsolationTest : public JobServiceTest {
   }
 
   void wake() {
-    asleep_ = false;
-    asleep_.notify_all();
+    for (std::atomic<bool>* mood : {&moods_.asleep, &moods_.unmade}) {
+      *mood = false;
+      mood->notify_all();
+    }
+  }
+  /// With the sleepy cluster, whose driver is being made until wake().
+  void start_without_driver() {
+    make_cluster(0);
+    make_sleepy_cluster();
+    service_.reset();
+    moods_.unmade = true;
+    start();
+  }
+  /// Waits for its attempt to be planned.
+  void submit_to_sleepy(const std::string& name) {
+    service_->submit(named(name), {job_of(1, "echo ran >> $AZ_BATCHAI_MOUNT_ROOT/share/times"), kSleepy, ""});
+    EXPECT_TRUE(wait_until([&] { return events_of(name).find("attempt >planned") != std::string::npos; }));
   }
   void make_sleepy_cluster() {
     spec::ClusterSpec cluster = cluster_of(spec::ManualScale{1});
@@ -102,8 +135,7 @@ class IsolationTest : public JobServiceTest {
   }
 
   const api::ClusterName kSleepy{"w", "sleepy"};
-  std::atomic<bool> asleep_{false};
-  std::atomic<int> sleepers_{0};
+  SleepyDriver::Moods moods_;
 };
 
 TEST_F(IsolationTest, a_driver_that_sleeps_costs_the_jobs_of_another_cluster_nothing) {
@@ -113,11 +145,11 @@ TEST_F(IsolationTest, a_driver_that_sleeps_costs_the_jobs_of_another_cluster_not
   make_sleepy_cluster();
   times_of_jobs("first", 2);
   const std::vector<double> awake = times_of_jobs("awake", count);
-  asleep_ = true;
+  moods_.asleep = true;
   service_->submit(named("sleeps"), {job_of(1, "true"), kSleepy, ""});
-  EXPECT_TRUE(wait_until([&] { return sleepers_ > 0; }));
+  EXPECT_TRUE(wait_until([&] { return moods_.sleepers > 0; }));
   const std::vector<double> asleep = times_of_jobs("asleep", count);
-  EXPECT_EQ(sleepers_, 1);
+  EXPECT_EQ(moods_.sleepers, 1);
   const auto p99 = [&](const std::vector<double>& times) { return times[times.size() * 99 / 100]; };
   std::printf("%d jobs, from submission to end: median %.0f ms, p99 %.0f ms; while another driver sleeps: %.0f, %.0f\n",
               count, awake[awake.size() / 2], p99(awake), asleep[asleep.size() / 2], p99(asleep));
@@ -132,7 +164,7 @@ TEST_F(IsolationTest, a_service_starts_beside_a_driver_that_hangs_and_says_which
   make_cluster(1);
   make_sleepy_cluster();
   service_.reset();
-  asleep_ = true;
+  moods_.asleep = true;
   start();
   submit("here", job_of(1, "true"));
   EXPECT_EQ(ended("here").execution_state, ExecutionState::kSucceeded);
@@ -160,7 +192,7 @@ TEST_F(IsolationTest, a_job_and_a_cluster_that_do_not_answer_can_be_got_rid_of_a
     return "it was accepted";
   };
   EXPECT_EQ(refusal([&] { service_->terminate_without_nodes(named("stuck")); }), "ClusterUsable");
-  asleep_ = true;
+  moods_.asleep = true;
   EXPECT_TRUE(wait_until([&] { return !service_->cluster(kSleepy).errors.empty(); }));
   EXPECT_EQ(service_->terminate(named("stuck")).execution_state, ExecutionState::kTerminating);
   EXPECT_THAT(service_->why(named("stuck")).remedies.back(), HasSubstr("gyre job stop --force"));
@@ -180,6 +212,38 @@ TEST_F(IsolationTest, a_job_and_a_cluster_that_do_not_answer_can_be_got_rid_of_a
   EXPECT_TRUE(wait_until([&] { return ::kill(pid, 0) != 0; }));
   service_->delete_job(named("stuck"));
   EXPECT_TRUE(wait_until([&] { return service_->jobs("w", {}, {}).items.empty(); }));
+}
+
+// It was handed over as if a service before this one had begun it, and refused after that: its record had ended, it ran
+// all the same, and the next job of the node failed because the node was busy.
+TEST_F(IsolationTest, an_attempt_that_is_planned_before_the_driver_is_ready_and_then_refused_never_runs) {
+  start_without_driver();
+  moods_.refuses = true;
+  submit_to_sleepy("refused");
+  wake();
+  const api::Job job = ended("refused");
+  ASSERT_EQ(job.execution_info.errors.size(), 1U);
+  EXPECT_THAT(job.execution_info.errors[0].message, HasSubstr("the driver has no room"));
+  EXPECT_EQ(moods_.taken_over, 0);
+  moods_.refuses = false;
+  submit_to_sleepy("next");
+  EXPECT_EQ(ended("next").execution_state, ExecutionState::kSucceeded) << events_of("next");
+  EXPECT_EQ(content_of(share_ / "times"), "ran\n");
+}
+
+// A driver that had taken it over refused it afterwards, and what it had begun ran on without a record.
+TEST_F(IsolationTest, an_attempt_that_a_service_before_this_one_had_planned_is_handed_over_once) {
+  start_without_driver();
+  moods_.fails = true;
+  submit_to_sleepy("job");
+  wake();
+  service_.reset();
+  moods_.fails = false;
+  moods_.refuses = true;
+  start();
+  EXPECT_EQ(ended("job").execution_state, ExecutionState::kSucceeded) << events_of("job");
+  EXPECT_EQ(moods_.taken_over, 1);
+  EXPECT_EQ(content_of(share_ / "times"), "ran\n");
 }
 
 // The start of an agent was waited for, for up to a minute, by everybody.

@@ -130,7 +130,7 @@ TEST_F(UnreadableTest, an_attempt_that_cannot_be_started_fails_with_the_cause) {
   EXPECT_THAT(job.execution_info.errors[0].message, HasSubstr("attempts"));
   fs::remove(options_.folder / "attempts");
   submit("next", job_of(1, "true"));
-  EXPECT_EQ(ended("next").execution_state, ExecutionState::kSucceeded);
+  EXPECT_EQ(ended("next").execution_state, ExecutionState::kSucceeded) << events_of("next");
   EXPECT_THAT(events_of("next"), Not(HasSubstr("nodeLost")));
 }
 

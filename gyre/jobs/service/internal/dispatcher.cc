@@ -129,6 +129,7 @@ void Dispatcher::take_over() {
       const bool same_boot = attempt.planned_boot.boot == boot;
       const std::chrono::microseconds age(same_boot ? boot_clock_us() - attempt.planned_boot.time_us : 0);
       ledger_.started[attempt.id] = SteadyClock::now() - age;
+      ledger_.inherited.insert(attempt.id);
     }
     assign_clusters();
   }

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -25,6 +26,8 @@ struct Ledger {
   CodeStore code;
   /// When attempts started, by the steady clock; after a restart of the machine, when the service came back.
   std::map<std::string, SteadyClock::time_point> started GYRE_GUARDED_BY(mutex);
+  /// Attempts that a service before this one had handed to their drivers, or was about to.
+  std::set<std::string> inherited GYRE_GUARDED_BY(mutex);
   /// Why attempts are being ended.
   std::map<std::string, agent::StopReason> stop_reasons GYRE_GUARDED_BY(mutex);
 

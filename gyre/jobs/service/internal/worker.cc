@@ -140,13 +140,14 @@ void Worker::take_over() {
   {
     const MutexLock lock(ledger_.mutex);
     for (const Attempt& attempt : attempts()) {
+      if (!ledger_.inherited.contains(attempt.id)) continue;  // submit_planned() and cancel_ending() see to it.
       if (auto order = order_to_continue(driver, attempt)) {
         orders.push_back(std::move(*order));
       } else {
         for (const catalog::AttemptNode& node : attempt.nodes) given_up.push_back(node.name);
       }
-      // Whether a planned one was handed over is not known; doing it again does not start it twice.
-      if (attempt.state != AttemptState::kPlanned) submitted.insert(attempt.id);
+      // Also one that was only planned: it runs, or does from now on, and the driver must not refuse it any more.
+      submitted.insert(attempt.id);
     }
     for (const catalog::Node& node : ledger_.catalog.nodes().list()) nodes.insert(node.name);
   }
