@@ -1,7 +1,7 @@
 # Where programs land: build/<preset>/bin while working, the environment's scripts folder when pip installs the wheel.
 # Runs at the end of the root CMakeLists.txt, when all targets exist.
 function(gyre_place_programs)
-  foreach(target gyre_app gyre_bench_decode gyre_bench_rank gyre_bench_step gyre_cifar10 gyre_cosmoflow gyre_resnet50)
+  foreach(target gyre_app gyre_node gyre_bench_decode gyre_bench_rank gyre_bench_step gyre_cifar10 gyre_cosmoflow gyre_resnet50)
     if(NOT TARGET ${target})
       continue()
     endif()

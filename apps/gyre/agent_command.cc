@@ -12,7 +12,7 @@
 #include <csignal>
 #include <filesystem>
 
-#include "apps/gyre/run_command.h"
+#include "apps/gyre/usage_error.h"
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"

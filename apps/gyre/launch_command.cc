@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <filesystem>
 
-#include "apps/gyre/run_command.h"
+#include "apps/gyre/usage_error.h"
 #include "gyre/base/bytes.h"
 #include "gyre/base/file.h"
 #include "gyre/base/process.h"

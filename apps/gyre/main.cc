@@ -1,8 +1,6 @@
 // The command line of Gyre: parses, wires, runs.
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -18,6 +16,7 @@
 #include "apps/gyre/job.h"
 #include "apps/gyre/launch_command.h"
 #include "apps/gyre/parameter_server_command.h"
+#include "apps/gyre/program_start.h"
 #include "apps/gyre/python_verb.h"
 #include "apps/gyre/resource_commands.h"
 #include "apps/gyre/run_command.h"
@@ -30,38 +29,13 @@
 #include "gyre/cli/suggest.h"
 #include "gyre/net/http/error.h"
 
-extern char** environ;
-
 namespace {
 
+using gyre::app::usage_failure;
 using gyre::app::VerbGroup;
 
-constexpr int kUsageExitCode = 2;
 /// Prints the options and verbs as JSON, for `gyre completion`.
 constexpr const char* kTableOption = "--option-table";
-
-/// A descriptor that we open must never become somebody's stdin, stdout or stderr.
-void ensure_standard_descriptors() {
-  for (;;) {
-    const int fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (fd < 0) return;
-    if (fd > STDERR_FILENO) {
-      ::close(fd);
-      return;
-    }
-  }
-}
-
-std::vector<std::string> environment_from_environment() {
-  std::vector<std::string> entries;
-  for (char** entry = environ; *entry != nullptr; ++entry) entries.emplace_back(*entry);
-  return entries;
-}
-
-int usage_failure(const std::string& where, const std::string& message) {
-  fmt::print(stderr, "{}: {}\nSee `{} --help`.\n", where, message, where);
-  return kUsageExitCode;
-}
 
 /// Verbs written in Python, which read their options themselves.
 struct PythonVerb {
@@ -142,7 +116,7 @@ int run_verb(CommandLine& line, const std::string& called_as, std::vector<std::s
   if (verb != kPythonVerbs.end()) {
     gyre::app::become_python_verb(first, verb->module, {arguments.begin() + 1, arguments.end()}, called_as);
   }
-  const std::vector<std::string> environment = environment_from_environment();
+  const std::vector<std::string> environment = gyre::app::own_environment();
   if (first == "agent-shell") {
     return gyre::app::AgentShellCommands::run_client({arguments.begin() + 1, arguments.end()}, environment);
   }
@@ -202,7 +176,7 @@ int parse_and_run(const std::string& called_as, std::vector<std::string> argumen
 }  // namespace
 
 int main(int argc, char** argv) {
-  ensure_standard_descriptors();
+  gyre::app::ensure_standard_descriptors();
   try {
     std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
     if (!arguments.empty() && arguments.front() == "stage" && gyre::app::hide_signatures(argc, argv)) {

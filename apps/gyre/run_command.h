@@ -2,20 +2,14 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "apps/gyre/usage_error.h"
 #include "gyre/launch/console.h"
 #include "gyre/launch/hosts.h"
 
 namespace gyre::app {
-
-/// The person mistyped; what() is what to tell them.
-class UsageError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
 
 /// The verb `gyre run`, which also takes the options of torchrun and of horovodrun.
 class RunCommand {

@@ -19,6 +19,7 @@
 #include "gyre/base/process_stat.h"
 #include "gyre/cli/table.h"
 #include "gyre/jobs/agent/internal/cleanliness.h"
+#include "gyre/jobs/agent/internal/node_program.h"
 #include "gyre/jobs/agent/job_environment.h"
 
 namespace gyre::jobs::agent::internal {
@@ -65,7 +66,7 @@ AttemptChild::Ends AttemptChild::make_pipe() {
 std::unique_ptr<Process> AttemptChild::start(const AttemptTask& task, const std::optional<UserId>& account,
                                              const Ends& channel, const Ends& words, const UniqueFd& code) {
   SpawnOptions options;
-  options.argv = {task.gyre_program, "attempt", "--agent-fd", std::to_string(channel.its.get())};
+  options.argv = {node_program(task.gyre_program), "attempt", "--agent-fd", std::to_string(channel.its.get())};
   Variables variables = task.base;
   variables[kAttemptVariable] = task.state.order.attempt;
   variables[kNodeVariable] = task.state.order.here().id;

@@ -17,6 +17,7 @@
 #include "gyre/base/removal.h"
 #include "gyre/jobs/agent/internal/attempt_ends.h"
 #include "gyre/jobs/agent/internal/base_variables.h"
+#include "gyre/jobs/agent/internal/node_program.h"
 #include "gyre/jobs/agent/internal/process_set.h"
 
 namespace gyre::jobs::agent::internal {
@@ -88,7 +89,7 @@ void AttemptPlaces::make() const {
 
 void AttemptPlaces::write_programs() const {
   // The real way to other nodes; mpirun and `gyre run` are pointed to it, and scripts find it on their PATH.
-  write_program(folders_.programs() / "ssh", fmt::format("'{}' agent-shell --", options_.gyre_program));
+  write_program(folders_.programs() / "ssh", fmt::format("'{}' agent-shell --", node_program(options_.gyre_program)));
   write_program(folders_.fallbacks() / "horovodrun", fmt::format("'{}' run --horovod-compat", options_.gyre_program));
 }
 

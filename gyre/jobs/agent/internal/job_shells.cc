@@ -11,6 +11,7 @@
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
 #include "gyre/jobs/agent/internal/launch_specification.h"
+#include "gyre/jobs/agent/internal/node_program.h"
 #include "gyre/jobs/agent/internal/process_set.h"
 #include "gyre/jobs/agent/launched_set.h"
 #include "gyre/jobs/agent/remote_shell.h"
@@ -45,15 +46,16 @@ int start_shell(const AttemptTask& task, const Variables& environment) {
   const net::Endpoint anywhere{net::Endpoint::Kind::kTcp, order.here().address, 0};
   const UniqueFd listener = net::listen_on(anywhere);
   const UniqueFd key = key_in_memory(order.key);
+  const std::string program = node_program(task.gyre_program);
   Started process;
   process.command =
-      without_rank_variables({task.gyre_program, "agent-shell-server", "--listen-fd", std::to_string(listener.get()),
-                              "--key-fd", std::to_string(key.get()), "--node", std::to_string(order.node)},
+      without_rank_variables({program, "agent-shell-server", "--listen-fd", std::to_string(listener.get()), "--key-fd",
+                              std::to_string(key.get()), "--node", std::to_string(order.node)},
                              order.job);
   process.environment = environment;
   Json specification = launch_specification({process}, socket, job_folder(order, folders));
   specification["ranks"][0]["inherited"] = {{"GYRE_SHELL_FD", listener.get()}, {"GYRE_SHELL_KEY_FD", key.get()}};
-  LaunchedSet::start(task.gyre_program, specification, task.base, socket, {listener.get(), key.get()});
+  LaunchedSet::start(program, specification, task.base, socket, {listener.get(), key.get()});
   return net::local_endpoint(listener.get()).port;
 }
 

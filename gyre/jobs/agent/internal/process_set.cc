@@ -9,6 +9,7 @@
 
 #include "gyre/base/error.h"
 #include "gyre/jobs/agent/internal/json_fields.h"
+#include "gyre/jobs/agent/internal/node_program.h"
 #include "gyre/jobs/agent/internal/waits.h"
 #include "gyre/jobs/agent/lost_node.h"
 
@@ -73,7 +74,7 @@ LaunchedSet ProcessSet::start_or_find(const Json& specification) {
     case LaunchState::kAbsent:
     case LaunchState::kStarting: break;
   }
-  return LaunchedSet::start(task_.gyre_program, specification, task_.base, socket_);
+  return LaunchedSet::start(node_program(task_.gyre_program), specification, task_.base, socket_);
 }
 
 ProcessSet::Streams ProcessSet::open_logs() const {

@@ -1,0 +1,58 @@
+// The program `gyre-node`: those verbs of `gyre` of which each attempt of a job starts a process or two on each of its
+// nodes. `gyre` itself loads the libraries of all its verbs, which takes longer than everything that such a process
+// does (docs/adr/0103-attempts-start-a-small-program.md).
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "apps/gyre/agent_command.h"
+#include "apps/gyre/launch_command.h"
+#include "apps/gyre/program_start.h"
+#include "apps/gyre/usage_error.h"
+#include "gyre/base/error.h"
+#include "gyre/cli/parse_error.h"
+
+namespace {
+
+int run_verb(int argc, char** argv, const std::string& verb) {
+  const std::vector<std::string> environment = gyre::app::own_environment();
+  if (verb == "agent-shell") return gyre::app::AgentShellCommands::run_client({argv + 2, argv + argc}, environment);
+  CLI::App app{"Gyre's processes on the nodes of a job. The job service starts it; people use gyre.", "gyre-node"};
+  app.set_version_flag("--version", "gyre-node " GYRE_VERSION);
+  app.require_subcommand(1);
+  const gyre::app::AttemptCommand attempt(app);
+  const gyre::app::LaunchCommand launch(app);
+  const gyre::app::AgentShellCommands shell(app);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    const auto verbs = app.get_subcommands();
+    return gyre::app::usage_failure("gyre-node", gyre::cli::describe(error, verbs.empty() ? app : *verbs.front()));
+  }
+  if (verb == "attempt") return attempt.run();
+  if (verb == "launch") return launch.run(environment);
+  return shell.run_server(environment);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  gyre::app::ensure_standard_descriptors();
+  const std::string verb = argc > 1 ? argv[1] : "";
+  const std::string where = verb.empty() || verb.starts_with('-') ? "gyre-node" : "gyre-node " + verb;
+  try {
+    return run_verb(argc, argv, verb);
+  } catch (const gyre::app::UsageError& error) {
+    return gyre::app::usage_failure(where, error.what());
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}: {}\n", where, error.what());
+    return 1;
+  }
+}
