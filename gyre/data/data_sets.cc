@@ -51,19 +51,20 @@ AllSets all_sets(const std::string& folder, const FolderEntries& entries) {
   return sets;
 }
 
-std::vector<std::string> class_folders(const std::string& folder, const FolderEntries& entries) {
+std::vector<std::string> class_folders(const Folders& folders, const std::string& folder,
+                                       const FolderEntries& entries) {
   std::vector<std::string> classes;
   for (const std::string& name : entries.folders) {
-    if (!split_of(name) && has_image((fs::path(folder) / name).string())) classes.push_back(name);
+    if (!split_of(name) && has_image(folders, (fs::path(folder) / name).string())) classes.push_back(name);
   }
   return classes;
 }
 
 /// Images, and no folders that would be classes.
-bool holds_only_images(const SetPlace& place) {
+bool holds_only_images(const Folders& folders, const SetPlace& place) {
   if (!place.is_folder) return false;
   LeftOut ignored;
-  const FolderEntries entries = entries_of(place.paths.front(), ignored);
+  const FolderEntries entries = entries_of(folders, place.paths.front(), ignored);
   return entries.folders.empty() && !entries.images.empty();
 }
 
@@ -77,13 +78,13 @@ SetPlace taken_from(const std::vector<SetPlace>& places, std::string_view meanin
 }
 
 /// The class folders, where there is no training set. A "train" that is one of them leaves `sets`.
-std::vector<std::string> classes_instead_of_sets(const std::string& folder, const FolderEntries& entries,
-                                                 AllSets& sets) {
+std::vector<std::string> classes_instead_of_sets(const Folders& folders, const std::string& folder,
+                                                 const FolderEntries& entries, AllSets& sets) {
   std::vector<SetPlace>& training = of(sets, Split::kTraining);
-  if (training.empty()) return class_folders(folder, entries);
+  if (training.empty()) return class_folders(folders, folder, entries);
   const bool has_others = !of(sets, Split::kValidation).empty() || !of(sets, Split::kTest).empty();
-  if (has_others || training.size() > 1 || !holds_only_images(training.front())) return {};
-  std::vector<std::string> classes = class_folders(folder, entries);
+  if (has_others || training.size() > 1 || !holds_only_images(folders, training.front())) return {};
+  std::vector<std::string> classes = class_folders(folders, folder, entries);
   if (classes.size() < 2) return {};
   classes.push_back(training.front().name);
   std::ranges::sort(classes);
@@ -117,11 +118,11 @@ std::vector<std::string> names_of_others(const AllSets& sets, const DataSets& us
 
 }  // namespace
 
-DataSets find_data_sets(const std::string& folder, bool hold_out) {
+DataSets find_data_sets(const Folders& folders, const std::string& folder, bool hold_out) {
   LeftOut ignored;
-  const FolderEntries entries = entries_of(folder, ignored);
+  const FolderEntries entries = entries_of(folders, folder, ignored);
   AllSets sets = all_sets(folder, entries);
-  DataSets used{.classes = classes_instead_of_sets(folder, entries, sets)};
+  DataSets used{.classes = classes_instead_of_sets(folders, folder, entries, sets)};
   if (!of(sets, Split::kTraining).empty()) {
     used.training = taken_from(of(sets, Split::kTraining), "training", folder);
   } else if (hold_out && !used.classes.empty()) {

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "gyre/data/readable_file.h"
+
 namespace gyre::data {
 
 /// One of the sets in a folder of data.
@@ -31,6 +33,6 @@ struct DataSets {
 /// then its training set where it has no other, and only a validation set is taken for `validation`. Error(kNotFound,
 /// kIo) where `folder` cannot be read; kInvalidArgument where two folders, or two groups of files, are the same set
 /// that would be used, and where other sets stand among the class folders.
-DataSets find_data_sets(const std::string& folder, bool hold_out);
+DataSets find_data_sets(const Folders& folders, const std::string& folder, bool hold_out);
 
 }  // namespace gyre::data

@@ -25,7 +25,7 @@ class DataSetsTest : public ::testing::Test {
     std::ofstream(path) << "x";
   }
   std::filesystem::path root() const { return files_.path("data"); }
-  DataSets found(bool hold_out = false) const { return find_data_sets(root().string(), hold_out); }
+  DataSets found(bool hold_out = false) const { return find_data_sets(*local_folders(), root().string(), hold_out); }
   std::string error_of(bool hold_out = false) const {
     try {
       found(hold_out);

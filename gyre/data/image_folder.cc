@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <utility>
 
 #include "gyre/base/error.h"
@@ -13,20 +12,24 @@
 namespace gyre::data {
 namespace {
 
-namespace fs = std::filesystem;
-
 /// Of one file per sample. The names, and what else it refers to, must outlive it.
 class ImageFileReader : public SampleReader {
  public:
   /// `labels`: of each sample, or empty.
   ImageFileReader(std::string root, const internal::NameList& names, std::span<const std::uint32_t> labels,
-                  const FileOpener& open, std::shared_ptr<MemoryBudget> budget)
-      : root_(std::move(root)), names_(names), labels_(labels), open_(open), stored_(std::move(budget)) {}
+                  const FileOpener& open, internal::FileVersions& versions, std::shared_ptr<MemoryBudget> budget)
+      : root_(std::move(root)),
+        names_(names),
+        labels_(labels),
+        open_(open),
+        versions_(versions),
+        stored_(std::move(budget)) {}
 
   Example read_sample(std::uint64_t index, StageTimes& times) override {
     StageClock clock(times);
     index_ = index;
     const auto file = open_(path());
+    versions_.check(static_cast<std::size_t>(index), *file);
     const auto bytes = stored_.take(static_cast<std::size_t>(file->size_bytes()));
     file->read_at(0, bytes);
     Example sample;
@@ -48,33 +51,26 @@ class ImageFileReader : public SampleReader {
   const internal::NameList& names_;
   std::span<const std::uint32_t> labels_;
   const FileOpener& open_;
+  internal::FileVersions& versions_;
   ScratchBuffer stored_;
   std::uint64_t index_ = 0;
 };
-
-/// Where a folder lies, without links.
-std::string real_path(const std::string& folder) {
-  std::error_code error;
-  const fs::path found = fs::canonical(folder, error);
-  if (error) throw system_error(fmt::format("cannot read the folder {}", folder), error.value());
-  return found.string();
-}
 
 }  // namespace
 
 ImageFolder::ImageFolder(std::string root, FileOpener open, std::vector<std::string> classes)
     : root_(std::move(root)), open_(std::move(open)), classes_(std::move(classes)) {
-  std::error_code ignored;
-  if (!fs::is_directory(root_, ignored)) {
+  const Folders& folders = open_.folders();
+  if (folders.kind(root_) != FileKind::kFolder) {
     throw Error(ErrorCode::kNotFound, fmt::format("the folder {} does not exist", root_));
   }
   const bool known = !classes_.empty();
-  const FolderEntries entries = entries_of(root_, left_out_);
+  const FolderEntries entries = entries_of(folders, root_, left_out_);
   left_out_.unclassed_images = entries.images.size();
   left_out_.other_files = entries.others.size();
   if (!entries.others.empty()) left_out_.first_other = entries.others.front();
   refuse_sets(entries.folders);
-  ClassOfFolder owners = {{real_path(root_), ""}};
+  ClassOfFolder owners = {{folders.real_name(root_), ""}};
   std::vector<std::string> empty;
   for (const std::string& name : entries.folders) {
     const auto found = std::ranges::find(classes_, name);
@@ -84,6 +80,7 @@ ImageFolder::ImageFolder(std::string root, FileOpener open, std::vector<std::str
     if (found == classes_.end() && (held || !known)) classes_.push_back(name);
   }
   check_classes(empty, known);
+  versions_ = std::make_shared<internal::FileVersions>(static_cast<std::size_t>(names_.size()));
 }
 
 void ImageFolder::refuse_sets(const std::vector<std::string>& folders) const {
@@ -113,7 +110,7 @@ void ImageFolder::check_classes(const std::vector<std::string>& empty, bool know
 
 bool ImageFolder::add_class(const std::string& name, std::uint32_t label, ClassOfFolder& owners) {
   const auto own = [&](const std::string& folder) {
-    const std::string lies_at = real_path(folder);
+    const std::string lies_at = open_.folders().real_name(folder);
     const std::string& owner = owners.try_emplace(lies_at, name).first->second;
     if (owner == name) return;
     const std::string others = owner.empty() ? "the whole data set" : fmt::format("the class {}", owner);
@@ -123,7 +120,7 @@ bool ImageFolder::add_class(const std::string& name, std::uint32_t label, ClassO
                     "the link that makes them one",
                     folder, lies_at, others, name));
   };
-  const std::vector<std::string> images = images_below(root_ + "/" + name, left_out_, own);
+  const std::vector<std::string> images = images_below(open_.folders(), root_ + "/" + name, left_out_, own);
   for (const std::string& image : images) {
     names_.add(fmt::format("{}/{}", name, image));
     labels_.push_back(label);
@@ -132,23 +129,22 @@ bool ImageFolder::add_class(const std::string& name, std::uint32_t label, ClassO
 }
 
 std::unique_ptr<SampleReader> ImageFolder::make_reader(std::shared_ptr<MemoryBudget> budget) const {
-  return std::make_unique<ImageFileReader>(root_, names_, labels_, open_, std::move(budget));
+  return std::make_unique<ImageFileReader>(root_, names_, labels_, open_, *versions_, std::move(budget));
 }
 
 ImageFiles::ImageFiles(const std::vector<std::string>& places, FileOpener open) : open_(std::move(open)) {
   for (const std::string& place : places) {
-    std::error_code ignored;
-    const fs::file_status status = fs::status(place, ignored);
-    if (status.type() == fs::file_type::not_found) {
+    const FileKind kind = open_.folders().kind(place);
+    if (kind == FileKind::kMissing) {
       throw Error(ErrorCode::kNotFound, fmt::format("there is no image {}: it does not exist", place));
     }
-    if (status.type() != fs::file_type::directory) {
+    if (kind != FileKind::kFolder) {
       if (image_name(place) == ImageName::kNotRead) refuse_image(place);
       names_.add(place);
       continue;
     }
     if (places.size() == 1) root_ = place;
-    for (const std::string& image : images_below(place, left_out_)) {
+    for (const std::string& image : images_below(open_.folders(), place, left_out_)) {
       names_.add(root_.empty() ? fmt::format("{}/{}", place, image) : image);
     }
   }
@@ -156,10 +152,12 @@ ImageFiles::ImageFiles(const std::vector<std::string>& places, FileOpener open) 
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{} holds no .jpg, .jpeg or .png file", fmt::join(places, ", ")));
   }
+  versions_ = std::make_shared<internal::FileVersions>(static_cast<std::size_t>(names_.size()));
 }
 
 std::unique_ptr<SampleReader> ImageFiles::make_reader(std::shared_ptr<MemoryBudget> budget) const {
-  return std::make_unique<ImageFileReader>(root_, names_, std::span<const std::uint32_t>(), open_, std::move(budget));
+  return std::make_unique<ImageFileReader>(root_, names_, std::span<const std::uint32_t>(), open_, *versions_,
+                                           std::move(budget));
 }
 
 }  // namespace gyre::data

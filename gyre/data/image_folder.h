@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "gyre/data/image_listing.h"
+#include "gyre/data/internal/file_versions.h"
 #include "gyre/data/internal/name_list.h"
 #include "gyre/data/readable_file.h"
 #include "gyre/data/sample_set.h"
@@ -49,6 +51,7 @@ class ImageFolder : public SampleSet {
   std::vector<std::string> classes_;
   internal::NameList names_;  // Below the root.
   std::vector<std::uint32_t> labels_;
+  std::shared_ptr<internal::FileVersions> versions_;
   LeftOut left_out_;
 };
 
@@ -73,6 +76,7 @@ class ImageFiles : public SampleSet {
   FileOpener open_;
   std::string root_;  // Empty: names_ are paths.
   internal::NameList names_;
+  std::shared_ptr<internal::FileVersions> versions_;
   LeftOut left_out_;
 };
 

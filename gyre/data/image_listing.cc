@@ -43,22 +43,10 @@ std::string counted(std::uint64_t count, std::string_view one, std::string_view 
   return fmt::format("{} {}", count, count == 1 ? one : many);
 }
 
-enum class Type { kFolder, kFile, kNeither };
-
-/// As the folder's listing says, without a look at each file; links count as what they lead to.
-Type type_of(const fs::directory_entry& entry) {
-  std::error_code ignored;
-  if (entry.is_directory(ignored)) return Type::kFolder;
-  if (entry.is_regular_file(ignored)) return Type::kFile;
-  if (!entry.is_symlink(ignored) || entry.status(ignored).type() != fs::file_type::not_found) return Type::kNeither;
-  throw Error(ErrorCode::kNotFound, fmt::format("{} is a link to {}, which does not exist; remove the link, or restore "
-                                                "the file",
-                                                entry.path().string(), fs::read_symlink(entry, ignored).string()));
-}
-
 /// Below `root`/`below`; links to a folder above would have no end, hence `depth`.
-void find_images(const std::string& root, const std::string& below, int depth, std::vector<std::string>& images,
-                 LeftOut& left_out, const std::function<void(const std::string& path)>& visit) {
+void find_images(const Folders& folders, const std::string& root, const std::string& below, int depth,
+                 std::vector<std::string>& images, LeftOut& left_out,
+                 const std::function<void(const std::string& path)>& visit) {
   const std::string folder = below.empty() ? root : root + "/" + below;
   if (depth > kMostDepth) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -66,7 +54,7 @@ void find_images(const std::string& root, const std::string& below, int depth, s
   }
   if (visit) visit(folder);
   const std::string prefix = below.empty() ? "" : below + "/";
-  FolderEntries entries = entries_of(folder, left_out);
+  FolderEntries entries = entries_of(folders, folder, left_out);
   // Files and folders together in the order of their names, which numbers the samples.
   std::vector<std::pair<std::string, bool>> names;
   for (std::string& name : entries.folders) names.emplace_back(std::move(name), true);
@@ -74,7 +62,7 @@ void find_images(const std::string& root, const std::string& below, int depth, s
   std::ranges::sort(names);
   for (const auto& [name, is_folder] : names) {
     if (is_folder) {
-      find_images(root, prefix + name, depth + 1, images, left_out, visit);
+      find_images(folders, root, prefix + name, depth + 1, images, left_out, visit);
     } else if (image_name(name) == ImageName::kRead) {
       images.push_back(prefix + name);
     } else {
@@ -85,13 +73,14 @@ void find_images(const std::string& root, const std::string& below, int depth, s
   if (left_out.first_other.empty() && !entries.others.empty()) left_out.first_other = entries.others.front();
 }
 
-bool has_image(const std::string& folder, int depth) {
+bool has_image(const Folders& folders, const std::string& folder, int depth) {
   LeftOut ignored;
-  const FolderEntries entries = entries_of(folder, ignored);
+  const FolderEntries entries = entries_of(folders, folder, ignored);
   if (!entries.images.empty()) return true;
   if (depth == kMostDepth) return false;
-  return std::ranges::any_of(entries.folders,
-                             [&](const std::string& name) { return has_image(folder + "/" + name, depth + 1); });
+  return std::ranges::any_of(entries.folders, [&](const std::string& name) {
+    return has_image(folders, fmt::format("{}/{}", folder, name), depth + 1);
+  });
 }
 
 }  // namespace
@@ -119,34 +108,34 @@ bool is_hidden(std::string_view name) {
   return name.starts_with('.') || std::ranges::find(kHiddenFolders, name) != kHiddenFolders.end();
 }
 
-FolderEntries entries_of(const std::string& folder, LeftOut& left_out) {
+FolderEntries entries_of(const Folders& folders, const std::string& folder, LeftOut& left_out) {
   FolderEntries found;
-  std::error_code error;
-  for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator();
-       entry.increment(error)) {
-    std::string name = entry->path().filename().string();
-    if (is_hidden(name)) {
-      std::error_code ignored;
-      ++(entry->is_directory(ignored) ? left_out.hidden_folders : left_out.hidden_files);
+  for (FolderEntry& entry : folders.list(folder)) {
+    if (is_hidden(entry.name)) {
+      ++(entry.kind == FileKind::kFolder ? left_out.hidden_folders : left_out.hidden_files);
       continue;
     }
-    const Type type = type_of(*entry);
-    const bool image = type == Type::kFile && image_name(name) != ImageName::kNoImage;
-    (type == Type::kFolder ? found.folders : image ? found.images : found.others).push_back(std::move(name));
+    if (entry.kind == FileKind::kMissing) {
+      throw Error(ErrorCode::kNotFound,
+                  fmt::format("{}/{} is a link to {}, which does not exist; remove the link, or restore the file",
+                              folder, entry.name, entry.leads_to));
+    }
+    const bool image = entry.kind == FileKind::kFile && image_name(entry.name) != ImageName::kNoImage;
+    auto& names = entry.kind == FileKind::kFolder ? found.folders : image ? found.images : found.others;
+    names.push_back(std::move(entry.name));
   }
-  if (error) throw system_error(fmt::format("cannot read the folder {}", folder), error.value());
   for (auto* names : {&found.folders, &found.images, &found.others}) std::ranges::sort(*names);
   return found;
 }
 
-std::vector<std::string> images_below(const std::string& folder, LeftOut& left_out,
+std::vector<std::string> images_below(const Folders& folders, const std::string& folder, LeftOut& left_out,
                                       const std::function<void(const std::string& path)>& visit) {
   std::vector<std::string> images;
-  find_images(folder, "", 0, images, left_out, visit);
+  find_images(folders, folder, "", 0, images, left_out, visit);
   return images;
 }
 
-bool has_image(const std::string& folder) { return has_image(folder, 0); }
+bool has_image(const Folders& folders, const std::string& folder) { return has_image(folders, folder, 0); }
 
 void refuse_image(const std::string& path) {
   const auto* const kind = std::ranges::find(kNotRead, extension_of(path), &Kind::extension);

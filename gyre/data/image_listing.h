@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "gyre/data/readable_file.h"
+
 namespace gyre::data {
 
 /// What counts as a class and what as a sample in a folder of images. It is decided here for all programs and for
@@ -45,16 +47,16 @@ struct FolderEntries {
 };
 
 /// Counts what is hidden in `left_out`. Error(kNotFound, kIo) where the folder cannot be read, or a link leads nowhere.
-FolderEntries entries_of(const std::string& folder, LeftOut& left_out);
+FolderEntries entries_of(const Folders& folders, const std::string& folder, LeftOut& left_out);
 
 /// The samples below `folder`, at any depth, as names below it, in the order of their names. Error(kUnsupported) for an
 /// image of another kind, kInvalidArgument where the folders never end. `visit` is called with the path of `folder` and
 /// of each folder below it, before anything in it is looked at.
-std::vector<std::string> images_below(const std::string& folder, LeftOut& left_out,
+std::vector<std::string> images_below(const Folders& folders, const std::string& folder, LeftOut& left_out,
                                       const std::function<void(const std::string& path)>& visit = {});
 
 /// Whether there is an image of any kind below `folder`.
-bool has_image(const std::string& folder);
+bool has_image(const Folders& folders, const std::string& folder);
 
 /// Error(kUnsupported) that names the kind.
 [[noreturn]] void refuse_image(const std::string& path);

@@ -28,21 +28,20 @@ namespace {
 
 constexpr std::size_t kRecordStartBytes = 12;  // A record's length and its checksum.
 
-bool is_folder(const std::string& name) {
-  std::error_code ignored;
-  return std::filesystem::is_directory(name, ignored);
+bool is_folder(const std::string& name, const FileOpener& open) {
+  return open.folders().kind(name) == FileKind::kFolder;
 }
 
 /// Of a folder that is one set: its class folders, or images in it.
-SampleFormat format_of_folder(const std::string& folder) {
+SampleFormat format_of_folder(const std::string& folder, const FileOpener& open) {
   LeftOut ignored;
-  const FolderEntries entries = entries_of(folder, ignored);
+  const FolderEntries entries = entries_of(open.folders(), folder, ignored);
   return entries.folders.empty() && !entries.images.empty() ? SampleFormat::kImages : SampleFormat::kImageFolder;
 }
 
 /// Nothing where the file is empty, or an archive without entries: these are found among files of any format.
 std::optional<SampleFormat> format_of(const std::string& name, const FileOpener& open) {
-  if (is_folder(name)) return format_of_folder(name);
+  if (is_folder(name, open)) return format_of_folder(name, open);
   const std::string file_name = std::filesystem::path(name).filename().string();
   if (file_name.starts_with("data_batch_") || file_name == "test_batch" || file_name == "test_batch.bin") {
     return SampleFormat::kCifar10;
@@ -94,9 +93,9 @@ void refuse_labels(const std::vector<std::string>& names, const SampleOptions& o
 
 std::vector<std::string> files_of_folder(const std::string& folder, const FileOpener& open) {
   LeftOut ignored;
-  const FolderEntries entries = entries_of(folder, ignored);
+  const FolderEntries entries = entries_of(open.folders(), folder, ignored);
   const auto path_of = [&](const std::string& name) { return (std::filesystem::path(folder) / name).string(); };
-  const auto classed = [&](const std::string& name) { return has_image(path_of(name)); };
+  const auto classed = [&](const std::string& name) { return has_image(open.folders(), path_of(name)); };
   if (!entries.images.empty() || std::ranges::any_of(entries.folders, classed)) return {folder};
   std::vector<std::string> files;
   for (const std::string& name : entries.others) files.push_back(path_of(name));
@@ -112,7 +111,7 @@ std::uint64_t files_checksum(const std::vector<std::string>& names, const FileOp
                              const SampleOptions& options) {
   constexpr std::uint64_t kFirstBytes = std::uint64_t{64} << 10;
   std::string text = fmt::format("{}\n{}", set.count(), set.listing());
-  if (is_folder(names.front())) return xxh3_64(as_bytes(text));
+  if (is_folder(names.front(), open)) return xxh3_64(as_bytes(text));
   for (const std::string& name : names) text += "\n" + std::filesystem::path(name).filename().string();
   if (options.records_per_file > 0) return xxh3_64(as_bytes(text));
   // The order of blocks depends on where they end.
@@ -143,7 +142,7 @@ std::shared_ptr<const SampleSet> open_samples(std::vector<std::string> names, co
       return open_parquet(
           std::move(names), open,
           {.columns = options.features, .pyarrow_folder = options.pyarrow_folder, .threads = options.threads});
-    case SampleFormat::kCifar10: return std::make_shared<Cifar10Set>(names);
+    case SampleFormat::kCifar10: return std::make_shared<Cifar10Set>(names, open);
     default:
       return std::make_shared<RecordSet>(
           std::move(names), open,

@@ -13,6 +13,7 @@
 #include "gyre/base/error.h"
 #include "gyre/base/parse.h"
 #include "gyre/data/internal/block_ends.h"
+#include "gyre/data/internal/file_versions.h"
 #include "gyre/data/internal/one_per_budget.h"
 #include "gyre/data/internal/parallel.h"
 #include "gyre/data/internal/parquet_file.h"
@@ -155,11 +156,11 @@ std::vector<Column> all_columns(const std::vector<ListedColumn>& all, const std:
 class ParquetSet : public SampleSet {
  public:
   ParquetSet(std::vector<std::string> names, FileOpener open, const ParquetOptions& options)
-      : arrow_(internal::parquet_library(options.pyarrow_folder)), open_(std::move(open)) {
+      : arrow_(internal::parquet_library(options.pyarrow_folder)), open_(std::move(open)), versions_(names.size()) {
     if (names.empty()) throw Error(ErrorCode::kInvalidArgument, "a set of Parquet files needs at least one file");
     for (std::string& name : names) files_.push_back({.name = std::move(name)});
     internal::for_each_index(files_.size(), options.threads, "reading footers",
-                             [&](std::size_t i) { read_footer(files_[i], options.columns); });
+                             [&](std::size_t i) { read_footer(i, options.columns); });
     for (File& file : files_) {
       file.first = count_;
       if (file.rows() > kMostRows - count_) {
@@ -191,11 +192,18 @@ class ParquetSet : public SampleSet {
  private:
   friend class ParquetReader;
 
-  void read_footer(File& file, const std::vector<std::string>& columns) const;
+  void read_footer(std::size_t number, const std::vector<std::string>& columns);
+  /// In the version whose footer was read.
+  std::unique_ptr<const ReadableFile> open(std::size_t number) const {
+    auto file = open_(files_[number].name);
+    versions_.check(number, *file);
+    return file;
+  }
   Place place_of(std::uint64_t sample) const;
 
   const parquet::Interface& arrow_;
   const FileOpener open_;
+  mutable internal::FileVersions versions_;
   std::vector<File> files_;
   std::uint64_t count_ = 0;
   std::uint64_t largest_row_group_ = 1;
@@ -229,10 +237,11 @@ class ParquetReader : public SampleReader {
   std::unique_ptr<ParquetFile> open_;  // The file that was read last.
 };
 
-void ParquetSet::read_footer(File& file, const std::vector<std::string>& columns) const {
+void ParquetSet::read_footer(std::size_t number, const std::vector<std::string>& columns) {
+  File& file = files_[number];
   FooterGrant grant;
   ArrowMemory memory(arrow_, grant);
-  const ParquetFile opened(arrow_, open_(file.name), memory);
+  const ParquetFile opened(arrow_, open(number), memory);
   const std::vector<ListedColumn> all = opened.columns();
   file.columns = columns.empty() ? all_columns(all, file.name) : wanted_columns(all, columns, file.name);
   for (std::uint64_t group = 0; group < opened.row_groups(); ++group) {
@@ -316,7 +325,7 @@ RowGroup ParquetReader::load(const Place& place, StageTimes& times) {
   try {
     if (!open_ || open_file_ != place.file) {
       open_.reset();
-      open_ = std::make_unique<ParquetFile>(set_.arrow_, set_.open_(file.name), cache_->memory());
+      open_ = std::make_unique<ParquetFile>(set_.arrow_, set_.open(place.file), cache_->memory());
       open_file_ = place.file;
     }
     source -= open_->source_time();

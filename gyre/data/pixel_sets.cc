@@ -151,8 +151,8 @@ class Cifar10Set::Reader : public SampleReader {
   std::uint64_t index_ = 0;
 };
 
-Cifar10Set::Cifar10Set(const std::vector<std::string>& names)
-    : name_(fmt::format("{}", fmt::join(names, ", "))), images_(open_cifar10_files(names)) {}
+Cifar10Set::Cifar10Set(const std::vector<std::string>& names, const FileOpener& open)
+    : name_(fmt::format("{}", fmt::join(names, ", "))), images_(open_cifar10_files(names, open)) {}
 
 std::string Cifar10Set::name_of(std::uint64_t sample) const { return images_.name_of(sample); }
 

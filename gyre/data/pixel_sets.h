@@ -50,7 +50,7 @@ class IdxSet : public SampleSet {
 /// CIFAR-10's files, in either layout (formats/cifar10.h): "image" (raw pixels, in planes) and "label".
 class Cifar10Set : public SampleSet {
  public:
-  explicit Cifar10Set(const std::vector<std::string>& names);
+  Cifar10Set(const std::vector<std::string>& names, const FileOpener& open);
 
   std::uint64_t count() const override { return images_.count(); }
   SampleBlocks blocks() const override { return {}; }  // Images are small, or in memory.

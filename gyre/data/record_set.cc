@@ -41,7 +41,7 @@ std::span<const std::byte> read_whole(const ReadableFile& file, ScratchBuffer& b
 RecordSet::RecordSet(std::vector<std::string> names, FileOpener open, const RecordSetOptions& options)
     : opened_(options.records_per_file == 0),
       most_contents_bytes_(options.most_contents_bytes),
-      open_files_(std::move(open)) {
+      open_files_(std::move(open), names.size()) {
   if (names.empty()) throw Error(ErrorCode::kInvalidArgument, "a set of records needs at least one file");
   files_.reserve(names.size());
   for (std::string& name : names) files_.push_back({.name = std::move(name), .count = options.records_per_file});
@@ -58,12 +58,12 @@ RecordSet::RecordSet(std::vector<std::string> names, FileOpener open, const Reco
 }
 
 void RecordSet::count_records(int threads) {
-  internal::for_each_index(files_.size(), threads, "counting records",
-                           [this](std::size_t i) { count_records_of(files_[i]); });
+  internal::for_each_index(files_.size(), threads, "counting records", [this](std::size_t i) { count_records_of(i); });
 }
 
-void RecordSet::count_records_of(File& file) const {
-  const auto opened = open_files_.opener()(file.name);
+void RecordSet::count_records_of(std::size_t number) {
+  File& file = files_[number];
+  const auto opened = open_files_.open_once(number, file.name);
   const Compression compression = compression_of(*opened);
   if (compression == Compression::kNone) {
     file.places = index_tfrecords(*opened);

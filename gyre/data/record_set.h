@@ -61,7 +61,7 @@ class RecordSet : public SampleSet {
   };
 
   void count_records(int threads);
-  void count_records_of(File& file) const;
+  void count_records_of(std::size_t number);
   /// The index of the file that holds `record`.
   std::size_t file_of(std::uint64_t record) const;
 

@@ -82,7 +82,7 @@ Example TarSet::Reader::read_sample(std::uint64_t index, StageTimes& times) {
   const std::size_t archive = set_.archive_of(index);
   if (archive_ != archive) {
     archive_.reset();
-    open_ = set_.open_files_.get(archive, set_.archives_[archive].name);
+    open_ = set_.open_files_.get(set_.archives_[archive].file, set_.archives_[archive].name);
     archive_ = archive;
   }
   // The files of a sample are neighbours: one read for all.
@@ -136,12 +136,13 @@ std::string TarSet::Reader::position() const {
                      parts().front().offset_bytes);
 }
 
-TarSet::TarSet(std::vector<std::string> names, FileOpener open, int threads) : open_files_(std::move(open)) {
+TarSet::TarSet(std::vector<std::string> names, FileOpener open, int threads)
+    : open_files_(std::move(open), names.size()) {
   std::vector<std::vector<TarMember>> members(names.size());
   internal::for_each_index(names.size(), threads, "reading archives",
-                           [&](std::size_t i) { members[i] = index_tar(*open_files_.opener()(names[i])); });
+                           [&](std::size_t i) { members[i] = index_tar(*open_files_.open_once(i, names[i])); });
   for (std::size_t i = 0; i < names.size(); ++i) {
-    add_archive(names[i], members[i]);
+    add_archive(i, names[i], members[i]);
     members[i] = {};
   }
   if (samples_.empty()) {
@@ -153,7 +154,7 @@ TarSet::TarSet(std::vector<std::string> names, FileOpener open, int threads) : o
   samples_.push_back(parts_.size());
 }
 
-void TarSet::add_archive(const std::string& name, const std::vector<TarMember>& members) {
+void TarSet::add_archive(std::size_t file, const std::string& name, const std::vector<TarMember>& members) {
   const std::uint64_t first = samples_.size();
   std::string_view last_key;
   for (const TarMember& member : members) {
@@ -173,7 +174,7 @@ void TarSet::add_archive(const std::string& name, const std::vector<TarMember>& 
     }
     parts_.push_back({member.offset_bytes, member.size_bytes, feature});
   }
-  if (samples_.size() > first) archives_.push_back({name, first});
+  if (samples_.size() > first) archives_.push_back({file, name, first});
 }
 
 std::size_t TarSet::archive_of(std::uint64_t sample) const {

@@ -35,6 +35,7 @@ class TarSet : public SampleSet {
   class Reader;
 
   struct Archive {
+    std::size_t file = 0;  ///< Among the names that were given.
     std::string name;
     std::uint64_t first = 0;  ///< Sample.
   };
@@ -44,7 +45,7 @@ class TarSet : public SampleSet {
     std::uint32_t feature = 0;  ///< In features_.
   };
 
-  void add_archive(const std::string& name, const std::vector<TarMember>& members);
+  void add_archive(std::size_t file, const std::string& name, const std::vector<TarMember>& members);
   std::uint32_t feature_number(const std::string& name);
   std::size_t archive_of(std::uint64_t sample) const;
 

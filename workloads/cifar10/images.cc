@@ -32,14 +32,15 @@ training::ImageLayout layout_of(const Options& options) {
 }
 
 training::OpenedSamples open_cifar10(const std::vector<std::string>& files, const Options& options) {
-  return training::open_with_digest(files, {.format = data::SampleFormat::kCifar10, .threads = options.threads});
+  return training::open_with_digest(files, options.files,
+                                    {.format = data::SampleFormat::kCifar10, .threads = options.threads});
 }
 
 }  // namespace
 
 training::ImageSets open_images(const Options& options) {
   const training::ImageLayout layout = layout_of(options);
-  const std::optional<data::Cifar10Files> files = data::find_cifar10(options.data_dir);
+  const std::optional<data::Cifar10Files> files = data::find_cifar10(options.files.folders(), options.data_dir);
   if (!files) return training::open_image_sets(options, layout);
   if (options.validation_share) {
     throw Error(ErrorCode::kInvalidArgument,

@@ -39,18 +39,18 @@ enum FieldIndex : std::size_t { kVolume, kTargets };
 constexpr std::uint64_t kMostSampleBytes = std::uint64_t{1} << 34;
 
 /// The TFRecord files of a folder, compressed or not, by name.
-std::vector<std::string> tfrecords_in(const fs::path& folder) {
+std::vector<std::string> tfrecords_in(const fs::path& folder, const data::Folders& folders) {
   std::vector<std::string> names;
-  std::error_code problem;
-  for (const auto& entry : fs::directory_iterator(folder, problem)) {
-    const std::string name = entry.path().filename().string();
-    if (data::is_hidden(name)) continue;
-    if (name.ends_with(".tfrecord") || name.ends_with(".tfrecord.gz")) names.push_back(entry.path().string());
-  }
-  if (problem) {
-    throw Error(ErrorCode::kNotFound, fmt::format("{}: {}; --data-dir needs folders train and validation with TFRecord "
-                                                  "files, as `python -m gyre.datasets cosmo` writes them",
-                                                  folder.string(), problem.message()));
+  try {
+    for (const data::FolderEntry& entry : folders.list(folder.string())) {
+      if (data::is_hidden(entry.name)) continue;
+      const bool records = entry.name.ends_with(".tfrecord") || entry.name.ends_with(".tfrecord.gz");
+      if (records) names.push_back((folder / entry.name).string());
+    }
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{}; --data-dir needs folders train and validation with TFRecord files, as "
+                                          "`python -m gyre.datasets cosmo` writes them",
+                                          error.what()));
   }
   if (names.empty()) {
     throw Error(ErrorCode::kNotFound,
@@ -67,7 +67,7 @@ struct VolumeSet {
 
 /// The first `samples` (0: all) of a folder.
 VolumeSet open_set(const fs::path& folder, std::uint64_t samples, const Recipe& recipe, const char* option) {
-  std::vector<std::string> names = tfrecords_in(folder);
+  std::vector<std::string> names = tfrecords_in(folder, recipe.files.folders());
   const std::uint64_t there = names.size() * recipe.samples_per_file;
   if (samples > there) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -76,11 +76,11 @@ VolumeSet open_set(const fs::path& folder, std::uint64_t samples, const Recipe& 
   }
   if (samples > 0) names.resize((samples - 1) / recipe.samples_per_file + 1);
   std::shared_ptr<const data::SampleSet> set = std::make_shared<data::RecordSet>(
-      names, data::open_local_file,
+      names, recipe.files,
       data::RecordSetOptions{.records_per_file = recipe.samples_per_file, .threads = recipe.threads});
   if (samples > 0) set = data::first_samples(std::move(set), samples);
   const data::SampleOptions how{.records_per_file = recipe.samples_per_file};
-  return {set, fmt::format("{:016x}", data::files_checksum(names, data::open_local_file, *set, how))};
+  return {set, fmt::format("{:016x}", data::files_checksum(names, recipe.files, *set, how))};
 }
 
 /// The edge of the volumes, from the size of the first one.

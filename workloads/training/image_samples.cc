@@ -23,20 +23,19 @@ namespace fs = std::filesystem;
 constexpr std::uint64_t kProbeBytes = std::uint64_t{1} << 30;
 
 /// What data::open_samples() is given for a set.
-std::vector<std::string> files_of(const data::SetPlace& place) {
-  return place.is_folder ? data::files_of_folder(place.paths.front(), data::open_local_file) : place.paths;
+std::vector<std::string> files_of(const data::SetPlace& place, const data::FileOpener& open) {
+  return place.is_folder ? data::files_of_folder(place.paths.front(), open) : place.paths;
 }
 
 /// A folder of images without class folders, as competitions have them for testing.
-bool is_unlabelled(const std::vector<std::string>& files) {
-  std::error_code ignored;
-  if (files.size() != 1 || !fs::is_directory(files.front(), ignored)) return false;
+bool is_unlabelled(const std::vector<std::string>& files, const data::Folders& folders) {
+  if (files.size() != 1 || folders.kind(files.front()) != data::FileKind::kFolder) return false;
   data::LeftOut left_out;
-  return data::entries_of(files.front(), left_out).folders.empty();
+  return data::entries_of(folders, files.front(), left_out).folders.empty();
 }
 
-void require_labels(const std::vector<std::string>& files) {
-  if (!is_unlabelled(files)) return;
+void require_labels(const std::vector<std::string>& files, const data::Folders& folders) {
+  if (!is_unlabelled(files, folders)) return;
   throw Error(ErrorCode::kInvalidArgument,
               fmt::format("the images in {} have no labels: a training or validation set has a folder for each class. "
                           "(--validation-share 0.1 validates with a part of the training set)",
@@ -49,22 +48,26 @@ std::string shortened(const std::vector<std::string>& names, std::size_t most = 
 }
 
 /// Archives often have everything in one more folder, which looks like the only class.
-std::string hint_on_folder_inside(const fs::path& data_dir, const std::vector<std::string>& classes) {
+std::string hint_on_folder_inside(const fs::path& data_dir, const data::Folders& folders,
+                                  const std::vector<std::string>& classes) {
   if (classes.size() != 1) return "";
   const std::string inside = (data_dir / classes.front()).string();
-  std::error_code ignored;
   data::LeftOut left_out;
-  if (!fs::is_directory(inside, ignored) || data::entries_of(inside, left_out).folders.empty()) return "";
+  const bool there = folders.kind(inside) == data::FileKind::kFolder;
+  if (!there || data::entries_of(folders, inside, left_out).folders.empty()) return "";
   return fmt::format(". If {} holds the data set, give it instead", inside);
 }
 
 /// `sets` has no training set, or else none to validate with.
-[[noreturn]] void refuse_missing(const fs::path& data_dir, const ImageLayout& layout, const data::DataSets& sets) {
+[[noreturn]] void refuse_missing(const ImageProgramOptions& options, const ImageLayout& layout,
+                                 const data::DataSets& sets) {
+  const fs::path& data_dir = options.data_dir;
   const std::string others = layout.others.empty() ? "" : layout.others + " nor ";
   const std::string_view missing = sets.training ? "a folder validation (or val, valid or test) nor files validation-*"
                                                  : "a folder train nor files train-*";
   std::string text = fmt::format("{} has neither {}{}", data_dir.string(), others, missing);
-  const std::string inside = sets.training ? "" : hint_on_folder_inside(data_dir, sets.classes);
+  const std::string inside =
+      sets.training ? "" : hint_on_folder_inside(data_dir, options.files.folders(), sets.classes);
   if (!inside.empty()) {
     text += inside;
   } else if (sets.training || !sets.classes.empty()) {
@@ -87,9 +90,8 @@ std::string describe(const data::DataSets& sets, const ImageProgramOptions& opti
 }
 
 /// A validation set that is a link to the training set says nothing.
-void add_same_set(const data::DataSets& sets, std::vector<std::string>& remarks) {
-  std::error_code ignored;
-  if (!fs::equivalent(sets.training->paths.front(), sets.validation->paths.front(), ignored)) return;
+void add_same_set(const data::DataSets& sets, const data::Folders& folders, std::vector<std::string>& remarks) {
+  if (folders.real_name(sets.training->paths.front()) != folders.real_name(sets.validation->paths.front())) return;
   remarks.push_back(
       fmt::format("{} and {} are the same images (a link): the network is validated with what it has "
                   "learnt from",
@@ -133,7 +135,7 @@ data::SampleOptions how_to_open(const ImageProgramOptions& options) {
 ImageSets split_images(data::DataSets places, const ImageProgramOptions& options) {
   const fs::path& data_dir = options.data_dir;
   if (places.validation) {
-    if (!is_unlabelled(files_of(*places.validation))) {
+    if (!is_unlabelled(files_of(*places.validation, options.files), options.files.folders())) {
       throw Error(ErrorCode::kInvalidArgument,
                   fmt::format("{} has a validation set ({}): leave out --validation-share, which takes one from the "
                               "training set, or move it away",
@@ -141,17 +143,16 @@ ImageSets split_images(data::DataSets places, const ImageProgramOptions& options
     }
     places.left_aside.push_back(places.validation->name);
   }
-  const std::vector<std::string> files = files_of(*places.training);
-  require_labels(files);
+  const std::vector<std::string> files = files_of(*places.training, options.files);
+  require_labels(files, options.files.folders());
   const data::SampleOptions how = how_to_open(options);
-  const auto whole = data::open_samples(files, data::open_local_file, how);
+  const auto whole = data::open_samples(files, options.files, how);
   const data::SplitSets parts = data::split_set(whole, *options.validation_share, options.seed);
-  ImageSets sets{
-      .train = parts.training,
-      .test = parts.validation,
-      .test_name = "validation",
-      .files = fmt::format("{:016x}", data::files_checksum(files, data::open_local_file, *parts.training, how)),
-      .remarks = {describe(places, options)}};
+  ImageSets sets{.train = parts.training,
+                 .test = parts.validation,
+                 .test_name = "validation",
+                 .files = fmt::format("{:016x}", data::files_checksum(files, options.files, *parts.training, how)),
+                 .remarks = {describe(places, options)}};
   add_classes(*whole, sets.remarks);
   add_left_out(*whole, files.front(), sets.remarks);
   return sets;
@@ -159,19 +160,19 @@ ImageSets split_images(data::DataSets places, const ImageProgramOptions& options
 
 /// Two sets of their own.
 ImageSets separate_images(const data::DataSets& places, const ImageProgramOptions& options) {
-  const std::vector<std::string> files = files_of(*places.training);
-  const std::vector<std::string> held = files_of(*places.validation);
-  require_labels(files);
-  require_labels(held);
+  const std::vector<std::string> files = files_of(*places.training, options.files);
+  const std::vector<std::string> held = files_of(*places.validation, options.files);
+  require_labels(files, options.files.folders());
+  require_labels(held, options.files.folders());
   data::SampleOptions how = how_to_open(options);
-  OpenedSamples train = open_with_digest(files, how);
+  OpenedSamples train = open_with_digest(files, options.files, how);
   how.classes = train.samples->classes();
   ImageSets sets{.train = std::move(train.samples),
-                 .test = data::open_samples(held, data::open_local_file, how),
+                 .test = data::open_samples(held, options.files, how),
                  .test_name = places.validation_is_test_set ? "test" : "validation",
                  .files = std::move(train.digest),
                  .remarks = {describe(places, options)}};
-  add_same_set(places, sets.remarks);
+  add_same_set(places, options.files.folders(), sets.remarks);
   add_classes(*sets.train, sets.remarks);
   add_left_out(*sets.train, "the training set", sets.remarks);
   add_left_out(*sets.test, fmt::format("the {} set", sets.test_name), sets.remarks);
@@ -198,7 +199,7 @@ std::string_view hint_on_letters(const std::vector<std::string>& others, const s
 
 /// As many as the folders of the training set, among which those of the other have to be; or `otherwise` where the data
 /// does not say.
-std::int64_t class_count(const ImageSets& sets, std::int64_t otherwise) {
+std::int64_t class_count(const ImageSets& sets, const data::Folders& folders, std::int64_t otherwise) {
   const std::vector<std::string> classes = sets.train->classes();
   const std::vector<std::string> tested = sets.test->classes();
   if (classes.empty() != tested.empty()) {
@@ -215,10 +216,11 @@ std::int64_t class_count(const ImageSets& sets, std::int64_t otherwise) {
                     sets.test_name, shortened(others), shortened(classes), hint_on_letters(others, classes)));
   }
   if (classes.size() == 1) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{}: all training images are of one class ({}); a classifier needs two or more class "
-                            "folders{}",
-                            sets.folder.string(), classes.front(), hint_on_folder_inside(sets.folder, classes)));
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{}: all training images are of one class ({}); a classifier needs two or more class "
+                    "folders{}",
+                    sets.folder.string(), classes.front(), hint_on_folder_inside(sets.folder, folders, classes)));
   }
   return classes.empty() ? otherwise : static_cast<std::int64_t>(classes.size());
 }
@@ -257,12 +259,12 @@ std::vector<data::Field> image_fields(const data::SampleSet& set, const data::Im
 
 ImageSets open_image_sets(const ImageProgramOptions& options, const ImageLayout& layout) {
   const bool hold_out = options.validation_share.has_value();
-  const data::DataSets places = data::find_data_sets(options.data_dir.string(), hold_out);
-  if (!places.training || !(hold_out || places.validation)) refuse_missing(options.data_dir, layout, places);
+  const data::DataSets places = data::find_data_sets(options.files.folders(), options.data_dir.string(), hold_out);
+  if (!places.training || !(hold_out || places.validation)) refuse_missing(options, layout, places);
   ImageSets sets = hold_out ? split_images(places, options) : separate_images(places, options);
   add_missing_classes(*sets.train, *sets.test, sets.remarks);
   sets.folder = options.data_dir;
-  sets.classes = class_count(sets, options.classes);
+  sets.classes = class_count(sets, options.files.folders(), options.classes);
   return completed(std::move(sets), options, layout);
 }
 
@@ -282,9 +284,10 @@ std::string describe(const ImageSets& sets, std::string_view program) {
   return lines;
 }
 
-OpenedSamples open_with_digest(const std::vector<std::string>& files, const data::SampleOptions& how) {
-  auto samples = data::open_samples(files, data::open_local_file, how);
-  return {samples, fmt::format("{:016x}", data::files_checksum(files, data::open_local_file, *samples, how))};
+OpenedSamples open_with_digest(const std::vector<std::string>& files, const data::FileOpener& open,
+                               const data::SampleOptions& how) {
+  auto samples = data::open_samples(files, open, how);
+  return {samples, fmt::format("{:016x}", data::files_checksum(files, open, *samples, how))};
 }
 
 at::Tensor labels_of(const data::Batch& batch, std::int64_t classes) {

@@ -56,14 +56,15 @@ ImageSets completed(ImageSets sets, const ImageProgramOptions& options, const Im
 /// How many images and classes there are, and the remarks, in lines.
 std::string describe(const ImageSets& sets, std::string_view program);
 
-/// The samples of these files, and what tells whether two runs read the same ones.
+/// The samples of some files, and what tells whether two runs read the same ones.
 struct OpenedSamples {
   std::shared_ptr<const data::SampleSet> samples;
   std::string digest;
 };
 
 /// Errors are those of data::open_samples().
-OpenedSamples open_with_digest(const std::vector<std::string>& files, const data::SampleOptions& how);
+OpenedSamples open_with_digest(const std::vector<std::string>& files, const data::FileOpener& open,
+                               const data::SampleOptions& how);
 
 /// The labels of the samples of `batch` that count, in its memory. Error(kInvalidArgument) for one that a network of so
 /// many classes does not have.

@@ -9,6 +9,7 @@
 
 #include "gyre/cli/program_options.h"
 #include "gyre/data/loader.h"
+#include "gyre/data/readable_file.h"
 #include "gyre/data/sample_set.h"
 #include "gyre/train/gradient_exchange.h"
 #include "workloads/training/trainer.h"
@@ -19,7 +20,8 @@ namespace gyre::training {
 /// defaults.
 struct ProgramOptions : TrainerOptions {
   std::filesystem::path data_dir;
-  std::uint64_t batch_size = 32;  ///< Per rank.
+  data::FileOpener files = data::open_local_file;  ///< How what lies below `data_dir` is read.
+  std::uint64_t batch_size = 32;                   ///< Per rank.
   std::uint64_t warmup_epochs = 0;
   std::uint64_t seed = 1;
   int threads = 1;                                             ///< Of each rank, that load samples.

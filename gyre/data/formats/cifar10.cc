@@ -25,8 +25,8 @@ std::vector<std::string> file_names(std::string_view suffix) {
   return names;
 }
 
-Cifar10Records open_binary(const std::filesystem::path& path) {
-  auto file = open_local_file(path.string());
+Cifar10Records open_binary(const std::filesystem::path& path, const FileOpener& open) {
+  auto file = open(path.string());
   const std::uint64_t size = file->size_bytes();
   if (size == 0 || size % kRecordBytes != 0) {
     throw Error(ErrorCode::kCorruptData,
@@ -79,8 +79,14 @@ std::pair<std::vector<std::uint8_t>, std::span<const std::byte>> read_batch(cons
   return {read_labels(document, *labels, name), as_bytes(images->text)};
 }
 
-Cifar10Records open_python(const std::filesystem::path& path) {
-  const Bytes bytes = read_file(path, kMostPickleBytes);
+Cifar10Records open_python(const std::filesystem::path& path, const FileOpener& open) {
+  auto file = open(path.string());
+  if (file->size_bytes() > kMostPickleBytes) {
+    throw Error(ErrorCode::kCorruptData, fmt::format("{} has {}; CIFAR-10's files have at most {}", path.string(),
+                                                     format_bytes(file->size_bytes()), format_bytes(kMostPickleBytes)));
+  }
+  Bytes bytes(static_cast<std::size_t>(file->size_bytes()));
+  file->read_at(0, bytes);
   const PickleDocument document = parse_pickle(bytes, path.string());
   auto [labels, pixels] = read_batch(document, path.string());
   Cifar10Records records;
@@ -90,7 +96,7 @@ Cifar10Records open_python(const std::filesystem::path& path) {
   records.labels = std::move(labels);
   if (document.decoded.empty()) {
     // The pixels stand in the file as they are: read each when it is needed, and keep none.
-    records.file = open_local_file(path.string());
+    records.file = std::move(file);
     records.offset_bytes = static_cast<std::uint64_t>(pixels.data() - bytes.data());
   } else {
     records.memory.assign(pixels.begin(), pixels.end());
@@ -98,16 +104,15 @@ Cifar10Records open_python(const std::filesystem::path& path) {
   return records;
 }
 
-Cifar10Records open_file(const std::filesystem::path& path) {
-  return path.extension() == ".bin" ? open_binary(path) : open_python(path);
+Cifar10Records open_file(const std::filesystem::path& path, const FileOpener& open) {
+  return path.extension() == ".bin" ? open_binary(path, open) : open_python(path, open);
 }
 
 /// The names of one layout when any of its files is in `folder`; which are missing is an error.
-bool holds_layout(const std::filesystem::path& folder, const std::vector<std::string>& names) {
+bool holds_layout(const Folders& folders, const std::filesystem::path& folder, const std::vector<std::string>& names) {
   std::vector<std::string> missing;
   for (const std::string& name : names) {
-    std::error_code ignored;
-    if (!std::filesystem::is_regular_file(folder / name, ignored)) missing.push_back(name);
+    if (folders.kind((folder / name).string()) != FileKind::kFile) missing.push_back(name);
   }
   if (missing.size() == names.size()) return false;
   if (missing.empty()) return true;
@@ -129,21 +134,21 @@ Cifar10Records parse_cifar10_pickle(std::span<const std::byte> bytes, std::strin
   return records;
 }
 
-Cifar10Images open_cifar10_files(std::span<const std::string> names) {
+Cifar10Images open_cifar10_files(std::span<const std::string> names, const FileOpener& open) {
   std::vector<Cifar10Records> records;
-  for (const std::string& name : names) records.push_back(open_file(name));
+  for (const std::string& name : names) records.push_back(open_file(name, open));
   return Cifar10Images(std::move(records));
 }
 
-std::optional<Cifar10Files> find_cifar10(const std::filesystem::path& folder) {
-  if (std::error_code ignored; !std::filesystem::is_directory(folder, ignored)) {
+std::optional<Cifar10Files> find_cifar10(const Folders& folders, const std::filesystem::path& folder) {
+  if (folders.kind(folder.string()) != FileKind::kFolder) {
     throw Error(ErrorCode::kNotFound, fmt::format("the data folder {} does not exist", folder.string()));
   }
   for (const std::string_view suffix : {".bin", ""}) {
     const std::string subfolder = suffix.empty() ? "cifar-10-batches-py" : "cifar-10-batches-bin";
     for (const std::filesystem::path& place : {folder, folder / subfolder}) {
       const std::vector<std::string> names = file_names(suffix);
-      if (!holds_layout(place, names)) continue;
+      if (!holds_layout(folders, place, names)) continue;
       Cifar10Files files{.train = {}, .test = {}, .folder = place};
       for (const std::string& name : names) files.train.push_back((place / name).string());
       files.test.push_back(std::move(files.train.back()));

@@ -25,11 +25,11 @@ struct Cifar10Files {
 /// Pixels are plane-major: 1024 red, 1024 green, 1024 blue, each row by row.
 /// Error(kNotFound) where the folder does not exist, or some of a layout's files are missing, which it names.
 /// Source of the layout: https://www.cs.toronto.edu/~kriz/cifar.html
-std::optional<Cifar10Files> find_cifar10(const std::filesystem::path& folder);
+std::optional<Cifar10Files> find_cifar10(const Folders& folders, const std::filesystem::path& folder);
 
 /// Some files of such a set, in either layout, as one; files named *.bin are binary. Error(kCorruptData) names the
 /// damaged file and where.
-Cifar10Images open_cifar10_files(std::span<const std::string> names);
+Cifar10Images open_cifar10_files(std::span<const std::string> names, const FileOpener& open);
 
 /// One file of the python layout, already in memory; its pixels are in the result's memory. For tests and fuzzing.
 Cifar10Records parse_cifar10_pickle(std::span<const std::byte> bytes, std::string_view name);

@@ -27,9 +27,10 @@ struct Cifar10 {
 };
 
 Cifar10 open_cifar10(const fs::path& folder) {
-  const std::optional<Cifar10Files> files = find_cifar10(folder);
+  const std::optional<Cifar10Files> files = find_cifar10(*local_folders(), folder);
   if (!files) throw Error(ErrorCode::kNotFound, "none of its files is there");
-  return {open_cifar10_files(files->train), open_cifar10_files(files->test), files->folder};
+  return {open_cifar10_files(files->train, open_local_file), open_cifar10_files(files->test, open_local_file),
+          files->folder};
 }
 
 class Cifar10Test : public testing::Test {
@@ -143,7 +144,7 @@ TEST_F(Cifar10Test, finds_the_layouts_in_their_usual_subfolders_and_prefers_the_
 }
 
 TEST_F(Cifar10Test, an_empty_folder_holds_no_set_and_a_missing_one_is_an_error) {
-  EXPECT_FALSE(find_cifar10(folder_).has_value());
+  EXPECT_FALSE(find_cifar10(*local_folders(), folder_).has_value());
   fs::remove_all(folder_);
   EXPECT_THAT(failure(), HasSubstr("does not exist"));
 }

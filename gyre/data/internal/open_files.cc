@@ -11,12 +11,18 @@ std::shared_ptr<const ReadableFile> OpenFiles::find(std::size_t number) {
   return found->second;
 }
 
+std::unique_ptr<const ReadableFile> OpenFiles::open_once(std::size_t number, const std::string& name) {
+  auto opened = open_(name);
+  versions_.check(number, *opened);
+  return opened;
+}
+
 std::shared_ptr<const ReadableFile> OpenFiles::get(std::size_t number, const std::string& name) {
   {
     const MutexLock lock(mutex_);
     if (auto file = find(number)) return file;
   }
-  std::shared_ptr<const ReadableFile> opened = open_(name);
+  std::shared_ptr<const ReadableFile> opened = open_once(number, name);
   std::shared_ptr<const ReadableFile> closed;  // Without the mutex.
   const MutexLock lock(mutex_);
   if (auto file = find(number)) return file;  // Another thread was faster.

@@ -22,6 +22,7 @@
 
 #include "gyre/base/cores.h"
 #include "gyre/base/error.h"
+#include "gyre/data/file_names.h"
 #include "gyre/data/formats/example.h"
 #include "gyre/data/formats/tfrecord.h"
 #include "gyre/data/loader.h"
@@ -150,9 +151,9 @@ std::vector<std::string> to_paths(const std::vector<nanobind::bytes>& names) {
   return paths;
 }
 
-std::vector<nanobind::bytes> files_of_folder(const nanobind::bytes& folder) {
+std::vector<nanobind::bytes> find_files(const nanobind::bytes& name) {
   std::vector<nanobind::bytes> files;
-  for (const std::string& file : data::files_of_folder({folder.c_str(), folder.size()}, data::open_local_file)) {
+  for (const std::string& file : data::find_files({name.c_str(), name.size()}, data::open_local_file)) {
     files.emplace_back(file.data(), file.size());
   }
   return files;
@@ -387,8 +388,8 @@ void bind_data(nanobind::module_& module) {
            "Shows the wait for the last batch in the job's timeline, where that runs.")
       .def("add_wait_to_timeline", &DataLoader::add_wait_to, nb::arg("timeline"), nb::arg("row"))
       .def("ledger", [](DataLoader& self) { return to_dict(self.loader().ledger()); });
-  module.def("files_of_folder", &files_of_folder, nb::arg("folder"),
-             "What a loader is given for a folder: itself, if it has class folders or images, or the files in it.");
+  module.def("find_files", &find_files, nb::arg("name"),
+             "What a loader is given for the name of a folder or a file, or a pattern.");
   module.def("encode_example", &encode_example, nb::arg("features"));
   module.def("synthetic_image", &make_image, nb::arg("seed"), nb::arg("classes"), nb::arg("size"), nb::arg("stream"),
              nb::arg("index"));

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import importlib
 import importlib.util
 import math
@@ -342,17 +341,7 @@ class Loader:
 
 def _paths(files: Files) -> list[bytes]:
     if isinstance(files, (str, os.PathLike)):
-        name = os.fspath(files)
-        if os.path.isdir(name):
-            return _core.files_of_folder(os.fsencode(name))
-        # A name with brackets may be a file's as it stands.
-        found = [name] if os.path.lexists(name) else glob.glob(name)
-        paths = sorted(os.fsencode(path) for path in found if not os.path.isdir(path))
-        if not paths and found:
-            raise InvalidArgumentError(f"{name!r} matches only folders; give one folder by its own name")
-        if not paths:
-            raise InvalidArgumentError(f"no file is called {name!r}")
-        return paths
+        return _core.find_files(os.fsencode(files))
     paths = [os.fsencode(path) for path in files]
     if not paths:
         raise InvalidArgumentError("the list of files is empty")
