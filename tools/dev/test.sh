@@ -1,5 +1,5 @@
 # ./dev test [PRESET] [NAME...] [--long]: builds, then runs the C++ tests of the preset and, for release and debug, the Python
-# tests. ./dev test wheel, ./dev test torch VERSION: see test_places.sh.
+# tests. ./dev test --changed [--far] [BASE]: those that a change can reach (tools/changed_tests.py). ./dev test wheel, ./dev test torch VERSION: see test_places.sh.
 
 # Adds the counts of a JUnit file; a file that is missing or empty counts as a failure, so that a crash or "no tests" never passes.
 count_junit() { count "$1" $("$PYTHON" "$ROOT/tools/dev/junit_counts.py" "$2"); }
@@ -14,11 +14,14 @@ run_cpp_tests() {
   count_junit "ctest-$preset" "$report"
 }
 
-# Tests wait as often as they compute: one process per core, but each may start four ranks, which must fit into memory.
+# test_processes [FILE...]: tests wait as often as they compute, so one process per core, but each may start four ranks, which must
+# fit into memory. Fewer files need fewer.
 test_processes() {
-  local cores
-  cores=$(nproc)
-  echo $((cores < 4 ? cores : 4))
+  local most file
+  most=$(nproc)
+  ((most < 4)) || most=4
+  for file in "$@"; do [[ -f "$ROOT/$file" ]] || set --; done
+  echo $(($# > 0 && $# < most ? $# : most))
 }
 
 # run_python_tests PRESET [PATH...]: all of them, or those of the files and folders.
@@ -40,7 +43,7 @@ run_pytest() {
   rm -f -- "$report"
   # This checkout's package and programs first, whatever the Python's own folder holds.
   (cd "$ROOT" && PYTHONPATH="$ROOT/python${PYTHONPATH:+:$PYTHONPATH}" PATH="$ROOT/build/$preset/bin:$VENV/bin:$PATH" \
-    "$python" -m pytest -q -n "$(test_processes)" --junitxml "$report" "$@") || say "$name: some Python tests failed"
+    "$python" -m pytest -q -n "$(test_processes "$@")" --junitxml "$report" "$@") || say "$name: some Python tests failed"
   count_junit "$name" "$report"
 }
 
@@ -88,6 +91,27 @@ choose_tests() {
   done
 }
 
+# choose_changed [--far] [BASE]: sets what choose_tests sets, to what a change can reach. Nothing reached ends the run, and well.
+choose_changed() {
+  local lines word line
+  PRESET=release ROOMS=() TARGETS=() PATHS=()
+  setup test
+  [[ ! -f "$ROOT/build/release/build.ninja" ]] || cmake --build "$ROOT/build/release" --target build.ninja >&2 || die "configuring failed"
+  lines=$("$PYTHON" "$ROOT/tools/changed_tests.py" "$@") || exit 1
+  [[ "$lines" != everything ]] || return 0
+  while read -r word line; do
+    case "$word" in
+      rooms) read -ra ROOMS <<<"$line" ;;
+      targets) read -ra TARGETS <<<"$line" ;;
+      paths) read -ra PATHS <<<"$line" ;;
+    esac
+  done <<<"$lines"
+  if ((${#ROOMS[@]} + ${#PATHS[@]} == 0)); then
+    say "the change reaches no test"
+    exit 0
+  fi
+}
+
 run_tests() {
   open_tally
   case "${1:-}" in
@@ -97,13 +121,19 @@ run_tests() {
       return
       ;;
   esac
-  choose_tests "$@"
-  case "$PRESET" in
-    release | debug) setup test ;;
-    *) PATHS=() ;;
-  esac
-  # Python tests run programs and the extension module: any of them needs the whole build.
-  ((${#PATHS[@]} == 0)) || TARGETS=()
+  CHANGED=false
+  if [[ "${1:-}" == --changed ]]; then
+    CHANGED=true
+    choose_changed "${@:2}"
+  else
+    choose_tests "$@"
+    case "$PRESET" in
+      release | debug) setup test ;;
+      *) PATHS=() ;;
+    esac
+    # Python tests run programs and the extension module: any of them needs the whole build.
+    ((${#PATHS[@]} == 0)) || TARGETS=()
+  fi
   if ! build "$PRESET" "${TARGETS[@]}"; then
     say "FAILED  building $PRESET"
     count "build-$PRESET" 0 1
@@ -114,12 +144,27 @@ run_tests() {
   close_tally
 }
 
+# run_side_by_side: few tests of both languages, which wait at different times. What the Python tests say comes last.
+run_side_by_side() {
+  local output
+  output=$(mktemp)
+  run_python_tests "$PRESET" "${PATHS[@]}" >"$output" 2>&1 &
+  run_cpp_tests "$PRESET" "${ROOMS[@]}"
+  wait $!
+  cat -- "$output"
+  rm -f -- "$output"
+}
+
 run_chosen_tests() {
   local all=false
   ((${#ROOMS[@]} + ${#PATHS[@]} > 0)) || all=true
   # A seed of its own each day, the same all day long: a failure can be repeated, and no two days try the same cases.
   export GYRE_TEST_SEED="${GYRE_TEST_SEED:-$(date -u +%Y%m%d)}"
   say "random tests begin at GYRE_TEST_SEED=$GYRE_TEST_SEED"
+  if $CHANGED && ((${#ROOMS[@]} > 0 && ${#PATHS[@]} > 0)); then
+    run_side_by_side
+    return
+  fi
   if $all || ((${#ROOMS[@]} > 0)); then run_cpp_tests "$PRESET" "${ROOMS[@]}"; fi
   case "$PRESET" in
     release | debug) if $all || ((${#PATHS[@]} > 0)); then run_python_tests "$PRESET" "${PATHS[@]}"; fi ;;
