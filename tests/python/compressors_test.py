@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import gyre.torch as hvd
 import pytest
 import torch
+from checks import each, run_each
 from gyre.errors import InvalidArgumentError, MismatchError
 from torch import nn
 
@@ -205,11 +206,10 @@ EVERYTHING = [
 def body_everything() -> None:
     torch.set_num_threads(1)
     hvd.init()
-    for part in EVERYTHING:
-        print(part.__name__, flush=True)
-        part()
+    run_each(EVERYTHING)
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_a_compressor_sees_each_gradient_and_gets_its_context_back(run_ranks, size):
-    run_ranks(size, body_everything)
+@each(EVERYTHING)
+def test_a_compressor_sees_each_gradient_and_gets_its_context_back(run_checks, size, check):
+    run_checks(size, body_everything, check)

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 from rank_template import RankTemplate
-from ranks_fixture import RunRanks, run_ranks, two_templates
+from ranks_fixture import RunRanks, run_checks, run_ranks, two_templates
 
-__all__ = ["RunRanks", "run_ranks", "templates"]
+__all__ = ["RunRanks", "run_checks", "run_ranks", "templates"]
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import gyre.torch as hvd
 import pytest
 import torch
+from checks import each, run_each
 from gyre.errors import CallOrderError
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -430,14 +431,13 @@ EVERYTHING: list[Callable[[], None]] = [
 def body_everything() -> None:
     torch.set_num_threads(1)
     hvd.init()
-    for part in EVERYTHING:
-        print(part.__name__, flush=True)
-        part()
+    run_each(EVERYTHING)
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
-def test_what_people_do_between_two_steps(run_ranks, size):
-    run_ranks(size, body_everything)
+@each(EVERYTHING)
+def test_what_people_do_between_two_steps(run_checks, size, check):
+    run_checks(size, body_everything, check)
 
 
 def body_skips_backward() -> None:

@@ -13,6 +13,7 @@ import gyre.horovod
 import gyre.torch as hvd
 import pytest
 import torch
+from checks import each, run_each
 from expectations import fails_with
 from gyre.errors import ShutDownError, UnsupportedError
 from torch import nn
@@ -123,15 +124,14 @@ CHECKS: list[Callable[[], None]] = [
 def body_everything() -> None:
     before_init()
     hvd.init()
-    for one in CHECKS:
-        print(one.__name__, flush=True)
-        one()
+    run_each(CHECKS)
     hvd.shutdown()
     before_init()
 
 
-def test_names_of_horovod_behave_as_the_guide_says(run_ranks):
-    run_ranks(2, body_everything)
+@each(CHECKS)
+def test_names_of_horovod_behave_as_the_guide_says(run_checks, check):
+    run_checks(2, body_everything, check)
 
 
 IMPORTS = """

@@ -10,6 +10,7 @@ from pathlib import Path
 import gyre.torch as hvd
 import pytest
 import torch
+from checks import each, run_each
 from expectations import check, fails_with
 from gyre.errors import Error, UnsupportedError
 from torch import nn
@@ -401,11 +402,10 @@ def body_checklist() -> None:
         warnings.simplefilter("always")
         hvd.init()
     assert [str(one.message) for one in caught if "HOROVOD" in str(one.message)] == []
-    for one in CHECKS:
-        print(one.__name__, flush=True)
-        one()
+    run_each(CHECKS)
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_the_checklist_of_horovods_behaviour(run_ranks, size):
-    run_ranks(size, body_checklist, environment={"HOROVOD_DYNAMIC_PROCESS_SETS": "1"})
+@each(CHECKS)
+def test_the_checklist_of_horovods_behaviour(run_checks, size, check):
+    run_checks(size, body_checklist, check, environment={"HOROVOD_DYNAMIC_PROCESS_SETS": "1"})

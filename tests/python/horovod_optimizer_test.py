@@ -5,6 +5,7 @@ import warnings
 import gyre.torch as hvd
 import pytest
 import torch
+from checks import each, run_each
 from gyre.errors import Error
 from torch import nn
 
@@ -243,14 +244,12 @@ def body_everything() -> None:
     torch.set_num_threads(1)
     fails_before_init()
     hvd.init()
-    for part in EVERYTHING:
-        print(part.__name__, flush=True)
-        part()
+    run_each(EVERYTHING)
 
 
-@pytest.mark.parametrize("size", [3])
-def test_optimizers_behave_as_horovods(run_ranks, size):
-    run_ranks(size, body_everything)
+@each(EVERYTHING)
+def test_optimizers_behave_as_horovods(run_checks, check):
+    run_checks(3, body_everything, check)
 
 
 def body_alone() -> None:

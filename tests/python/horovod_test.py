@@ -1,31 +1,23 @@
 """What a Horovod-shaped API owes its users beyond the plain operations: process sets, join, every form of every
-operation, and wrong use that ends in an error instead of a hang. Each job runs many checks, because starting one costs
-most."""
+operation, and wrong use that ends in an error instead of a hang."""
 
 import copy
 import io
 import pickle
 from collections import OrderedDict
-from collections.abc import Callable
 from pathlib import Path
 
 import gyre.torch as hvd
 import numpy
 import pytest
 import torch
+from checks import each, run_each
 from expectations import check, fails_with
 from gyre.errors import Error, InvalidArgumentError, MismatchError, UnsupportedError
 from gyre.torch import adaptive_sum
 from torch import nn
 
 SIZES = [2, 3, 4]
-
-
-def run_all(checks: list[Callable[[], None]]) -> None:
-    hvd.init()
-    for one in checks:
-        print(one.__name__, flush=True)
-        one()
 
 
 # --- every form of every operation --------------------------------------------------------------------------------
@@ -458,25 +450,36 @@ GROUPS = [
 ]
 
 
+EVERYTHING = [*OPERATIONS, *GROUPS]
+
+
 def body_everything() -> None:
-    run_all([*OPERATIONS, *GROUPS])
+    hvd.init()
+    run_each(EVERYTHING)
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_what_horovods_users_rely_on(run_ranks, size):
-    run_ranks(size, body_everything)
+@each(EVERYTHING)
+def test_what_horovods_users_rely_on(run_checks, size, check):
+    run_checks(size, body_everything, check)
+
+
+def joins_and_makes_no_set_alone() -> None:
+    assert hvd.join() == 0
+    fails_with(ValueError, lambda: hvd.add_process_set([0]))
+
+
+ALONE = [joins_and_makes_no_set_alone, adaptive_sums, sparse_sums, optimizer_arguments, batch_norm_over_all_ranks]
 
 
 def body_alone() -> None:
     hvd.init()
-    assert hvd.join() == 0
-    fails_with(ValueError, lambda: hvd.add_process_set([0]))
-    for one in (adaptive_sums, sparse_sums, optimizer_arguments, batch_norm_over_all_ranks):
-        one()
+    run_each(ALONE)
 
 
-def test_a_rank_alone_can_do_all_that(run_ranks):
-    run_ranks(1, body_alone)
+@each(ALONE)
+def test_a_rank_alone_can_do_all_that(run_checks, check):
+    run_checks(1, body_alone, check)
 
 
 def body_never_joins() -> None:

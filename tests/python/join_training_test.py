@@ -3,6 +3,7 @@
 import gyre.torch as hvd
 import pytest
 import torch
+from checks import each, run_each
 from gyre.errors import CallOrderError
 from torch import nn
 
@@ -136,19 +137,21 @@ class Doubles(hvd.Compressor):
         return tensor.to(context)
 
 
+JOINS = [
+    joins_at_any_time,
+    joins_between_backward_and_step,
+    joins_in_the_middle_of_a_step,
+    averages_over_those_that_are_left,
+]
+
+
 def body_joins() -> None:
     torch.set_num_threads(1)
     hvd.init()
-    for part in (
-        joins_at_any_time,
-        joins_between_backward_and_step,
-        joins_in_the_middle_of_a_step,
-        averages_over_those_that_are_left,
-    ):
-        print(part.__name__, flush=True)
-        part()
+    run_each(JOINS)
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
-def test_ranks_may_join_between_any_two_steps(run_ranks, size):
-    run_ranks(size, body_joins)
+@each(JOINS)
+def test_ranks_may_join_between_any_two_steps(run_checks, size, check):
+    run_checks(size, body_joins, check)

@@ -6,6 +6,7 @@ import gyre.torch as hvd
 import numpy as np
 import pytest
 import torch
+from checks import each, run_each
 from gyre.torch import _exchange_slot
 from torch import nn
 
@@ -119,10 +120,9 @@ EVERYTHING = [
 def body_everything() -> None:
     torch.set_num_threads(1)
     hvd.init()
-    for part in EVERYTHING:
-        print(part.__name__, flush=True)
-        part()
+    run_each(EVERYTHING)
 
 
-def test_what_shares_a_gradients_memory_keeps_its_values(run_ranks):
-    run_ranks(2, body_everything)
+@each(EVERYTHING)
+def test_what_shares_a_gradients_memory_keeps_its_values(run_checks, check):
+    run_checks(2, body_everything, check)

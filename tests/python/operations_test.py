@@ -8,6 +8,7 @@ from collections.abc import Callable
 import gyre.torch as hvd
 import pytest
 import torch
+from checks import each, run_each
 from expectations import fails_with
 from gyre.errors import Error, InvalidArgumentError, MismatchError, UnsupportedError
 from torch import nn
@@ -392,18 +393,18 @@ EVERYTHING = [
 
 def body_everything() -> None:
     hvd.init()
-    for part in EVERYTHING:
-        print(part.__name__, flush=True)
-        part()
+    run_each(EVERYTHING)
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
-def test_operations_give_the_right_values(run_ranks, size):
-    run_ranks(size, body_everything)
+@each(EVERYTHING)
+def test_operations_give_the_right_values(run_checks, size, check):
+    run_checks(size, body_everything, check)
 
 
-def test_operations_give_the_right_values_without_fusion(run_ranks):
-    run_ranks(3, body_everything, environment={"GYRE_FUSION_BYTES": "0"})
+@each(EVERYTHING)
+def test_operations_give_the_right_values_without_fusion(run_checks, check):
+    run_checks(3, body_everything, check, environment={"GYRE_FUSION_BYTES": "0"})
 
 
 def body_mismatches() -> None:

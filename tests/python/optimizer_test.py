@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 import gyre.torch as hvd
 import pytest
 import torch
+from checks import each, run_each
 from gyre.errors import InvalidArgumentError, MismatchError
 from torch import nn
 from torch.nn import functional
@@ -420,14 +421,13 @@ EVERYTHING = [
 def body_everything() -> None:
     torch.set_num_threads(1)
     hvd.init()
-    for part in EVERYTHING:
-        print(part.__name__, flush=True)
-        part()
+    run_each(EVERYTHING)
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
-def test_the_optimizer_keeps_replicas_equal(run_ranks, size):
-    run_ranks(size, body_everything, timeout_s=180)
+@each(EVERYTHING)
+def test_the_optimizer_keeps_replicas_equal(run_checks, size, check):
+    run_checks(size, body_everything, check, timeout_s=180)
 
 
 def body_alone() -> None:

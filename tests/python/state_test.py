@@ -7,6 +7,7 @@ import gyre.torch as hvd
 import numpy
 import pytest
 import torch
+from checks import each, run_each
 from gyre.errors import CorruptDataError, Error, InvalidArgumentError, MismatchError
 from gyre.torch import _plain_data
 from torch import nn
@@ -182,23 +183,25 @@ def what_the_root_cannot_send() -> None:
     assert hvd.broadcast_object(hvd.rank(), root_rank=1) == 1
 
 
+EVERYTHING = [
+    every_optimizer_of_torch,
+    wrapped_optimizer_and_tensor_identity,
+    optimizers_that_differ,
+    parameters_in_all_forms,
+    objects,
+    what_the_root_cannot_send,
+]
+
+
 def body_everything() -> None:
     hvd.init()
-    for part in (
-        every_optimizer_of_torch,
-        wrapped_optimizer_and_tensor_identity,
-        optimizers_that_differ,
-        parameters_in_all_forms,
-        objects,
-        what_the_root_cannot_send,
-    ):
-        print(part.__name__, flush=True)
-        part()
+    run_each(EVERYTHING)
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
-def test_one_ranks_state_reaches_all(run_ranks, size):
-    run_ranks(size, body_everything)
+@each(EVERYTHING)
+def test_one_ranks_state_reaches_all(run_checks, size, check):
+    run_checks(size, body_everything, check)
 
 
 def test_plain_data_survives_the_way():

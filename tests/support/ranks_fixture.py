@@ -13,9 +13,12 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+from checks import CHOSEN, Check, RunChecks, problem_of
 from job_environment import job_environment
 from rank_template import RANK_MAIN, ForkedRank, Outcome, Rank, RankTemplate, outcomes_of
 
+# Of a test file: by item, but for the check, what its job was to run and how its ranks ended.
+JOBS = pytest.StashKey[dict[tuple[object, ...], tuple[list[str], list[Outcome]]]]()
 PACKAGE = Path(__file__).parents[2] / "python"
 
 
@@ -109,5 +112,41 @@ def run_ranks(tmp_path: Path, request: pytest.FixtureRequest, evidence: list[Pat
         if check and any(outcome.code != 0 for outcome in outcomes):
             pytest.fail("\n".join(f"--- rank {r}: exit code {o.code}\n{o.output}" for r, o in enumerate(outcomes)))
         return outcomes
+
+    return run
+
+
+def _job_of(item: pytest.Item) -> tuple[object, ...]:
+    """Equal for the items that share a job: those of one function that differ in their check alone."""
+    assert isinstance(item, pytest.Function)
+    others = {name: value for name, value in item.callspec.params.items() if name != "check"}
+    return item.getparent(pytest.Module), item.originalname, *sorted(others.items())
+
+
+@pytest.fixture
+def run_checks(run_ranks: RunRanks, request: pytest.FixtureRequest) -> RunChecks:
+    """See checks.py."""
+
+    def run(
+        size: int,
+        body: Callable[[], None],
+        check: Check,
+        *,
+        environment: Mapping[str, str] | None = None,
+        timeout_s: float = 120,
+    ) -> None:
+        item = request.node
+        jobs = item.getparent(pytest.Module).stash.setdefault(JOBS, {})
+        job = _job_of(item)
+        if job not in jobs:
+            alike = (
+                one for one in request.session.items if one.nodeid.partition("[")[0] == item.nodeid.partition("[")[0]
+            )
+            chosen = [one.callspec.params["check"].__name__ for one in alike if _job_of(one) == job]
+            variables = {**(environment or {}), CHOSEN: ",".join(chosen)}
+            jobs[job] = chosen, run_ranks(size, body, check=False, environment=variables, timeout_s=timeout_s)
+        problem = problem_of(check.__name__, *jobs[job])
+        if problem:
+            pytest.fail(problem, pytrace=False)
 
     return run
