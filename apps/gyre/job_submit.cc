@@ -100,6 +100,12 @@ JobSubmit::JobSubmit(VerbGroup& group) : verb_(group.app().add_subcommand("submi
                    "For a command: maximum number of restarts of all processes after a failure")
       ->type_name("N")
       ->check(cli::whole_number_from(0));
+  verb_
+      ->add_option("--retries", retries_,
+                   "For a command: maximum number of further attempts after failures that are not the job's (default: "
+                   "19 where nodes get lost, 0 for others)")
+      ->type_name("N")
+      ->check(cli::whole_number_from(0));
   verb_->add_option("--preparation", preparation_, "Shell command that runs on each node before the job")
       ->type_name("LINE");
   const auto add_list = [&](const char* names, std::vector<std::string>& values, const char* text, const char* type) {
@@ -142,14 +148,15 @@ JobSpec JobSubmit::spec_of_command() const {
   command.nodes = nodes_.value_or(1);
   command.processes_per_node = processes_.value_or(1);
   command.restarts = restarts_.value_or(0);
+  command.retries = retries_;
   command.servers = servers_.value_or(0);
   return jobs::spec::job_of_command(command);
 }
 
 std::optional<JobSpec> JobSubmit::spec_of_file(const std::vector<std::string>& environment) const {
   if (file_.empty()) throw UsageError("give a job file, or a command after --");
-  if (processes_ || restarts_ || servers_) {
-    throw UsageError("--processes, --restarts and --servers are for a command after --");
+  if (processes_ || restarts_ || retries_ || servers_) {
+    throw UsageError("--processes, --restarts, --retries and --servers are for a command after --");
   }
   jobs::spec::ParseOptions options = spec_file_options(file_, environment);
   options.strict = strict_;

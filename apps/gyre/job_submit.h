@@ -43,6 +43,7 @@ class JobSubmit {
   std::optional<int> nodes_;
   std::optional<int> processes_;
   std::optional<int> restarts_;
+  std::optional<int> retries_;
   std::optional<int> servers_;
   std::string preparation_;
   std::vector<std::string> variables_;

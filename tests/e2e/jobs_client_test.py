@@ -127,9 +127,9 @@ def test_a_command_that_fails_says_why(client: Client) -> None:
 
 
 def test_a_command_has_the_settings_that_it_is_given(client: Client) -> None:
-    job = client.submit(command=["true"], processes=2, servers=1, restarts=3)
+    job = client.submit(command=["true"], processes=2, servers=1, restarts=3, retries=2)
     settings = job.resource["properties"]["gyreSettings"]
-    assert settings == {"program": ["true"], "processesPerNode": 2, "servers": 1, "restarts": 3}
+    assert settings == {"program": ["true"], "processesPerNode": 2, "servers": 1, "restarts": 3, "retries": 2}
     with pytest.raises(InvalidArgumentError, match="a job has them in gyreSettings"):
         client.submit({"nodeCount": 1}, servers=1)
 

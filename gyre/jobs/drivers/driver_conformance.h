@@ -386,7 +386,7 @@ TYPED_TEST_P(DriverConformance, a_lost_node_ends_the_attempt_on_the_others) {
   this->fixture_->lose_node(order.nodes[1].id);
   const auto result = this->wait_for_end(order.attempt);
   ASSERT_TRUE(result.error);
-  EXPECT_EQ(result.error->code, "InternalError");
+  EXPECT_EQ(result.error->code, "InternalError") << result.error->message;
   EXPECT_THAT(result.lost, testing::ElementsAre(order.nodes[1].id));
   this->driver().acknowledge(order.attempt);
   this->expect_nothing_left(order);
@@ -403,7 +403,7 @@ TYPED_TEST_P(DriverConformance, a_node_that_is_lost_while_it_prepares_ends_the_a
   this->fixture_->lose_node(order.nodes[1].id);
   const auto result = this->wait_for_end(order.attempt);
   ASSERT_TRUE(result.error);
-  EXPECT_EQ(result.error->code, "InternalError");
+  EXPECT_EQ(result.error->code, "InternalError") << result.error->message;
   EXPECT_THAT(result.lost, testing::ElementsAre(order.nodes[1].id));
   EXPECT_FALSE(this->exists("runs"));
   this->driver().acknowledge(order.attempt);

@@ -8,6 +8,13 @@ namespace {
 
 class RetriesTest : public JobServiceTest {
  protected:
+  static spec::JobSpec program(const std::string& line, const std::string& settings) {
+    const std::string text = fmt::format(
+        R"({{"properties": {{"nodeCount": 1, "stdOutErrPathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/share",
+             "gyreSettings": {{"program": ["sh", "-c", "{}"]{}}}}}}})",
+        line, settings);
+    return spec::job_or_throw(spec::parse_job(text), "the test's job");
+  }
   std::string refusal(const std::string& name) {
     try {
       service_->retry(named(name));
@@ -15,6 +22,24 @@ class RetriesTest : public JobServiceTest {
       return error.name();
     }
     return "it was accepted";
+  }
+  /// The processes that hold the ranks.
+  int kill_launchers() const {
+    int killed = 0;
+    std::error_code ignored;
+    for (const auto& entry : fs::directory_iterator("/proc", ignored)) {
+      const std::string words = content_of(entry.path() / "cmdline");
+      if (words.find((options_.folder / "nodes").string()) == std::string::npos) continue;
+      if (words.find("ranks.sock.json") == std::string::npos) continue;
+      ::kill(std::stoi(entry.path().filename()), SIGKILL);
+      ++killed;
+    }
+    return killed;
+  }
+  /// No attempt can be started.
+  void break_starts() {
+    fs::remove_all(options_.folder / "attempts");
+    std::ofstream(options_.folder / "attempts") << "a file where a folder should be";
   }
 };
 
@@ -46,6 +71,53 @@ TEST_F(RetriesTest, what_would_fail_at_once_or_run_beside_itself_is_not_retried)
   service_->delete_cluster(kCluster);
   EXPECT_TRUE(wait_until([&] { return service_->clusters("w", {}).items.empty(); }));
   EXPECT_EQ(refusal("running"), "ClusterNotFound");
+}
+
+TEST_F(RetriesTest, an_attempt_that_cannot_be_started_is_made_again_as_often_as_the_job_says) {
+  make_cluster(1);
+  break_starts();
+  submit("often", program("true", R"(, "retries": 2)"));
+  submit("once", program("true", ""));
+  EXPECT_EQ(ended("often").attempts, 3);
+  EXPECT_EQ(service_->job(named("often")).execution_info.errors.front().code, "InternalError");
+  EXPECT_THAT(events_of("often"), HasSubstr("attempt planned>ended retry filesystem error"));
+  EXPECT_EQ(ended("once").attempts, 1);
+  // By hand it has all of them again.
+  service_->retry(named("often"));
+  EXPECT_EQ(ended("often").attempts, 6);
+  fs::remove(options_.folder / "attempts");
+  service_->retry(named("often"));
+  EXPECT_EQ(ended("often").execution_state, ExecutionState::kSucceeded);
+}
+
+TEST_F(RetriesTest, a_job_whose_launcher_was_killed_runs_again_when_nothing_of_it_is_left) {
+  make_cluster(1);
+  const std::string line =
+      "exec 9>> $AZ_BATCHAI_MOUNT_ROOT/share/lock; flock -n 9 || exit 9; cd $AZ_BATCHAI_MOUNT_ROOT/share; "
+      "[ -e ran ] && exit 0; touch ran; exec sleep 1000";
+  submit("job", program(line, R"(, "retries": 1)"));
+  EXPECT_TRUE(wait_until([&] { return fs::exists(share_ / "ran"); }));
+  EXPECT_GE(kill_launchers(), 1);
+  EXPECT_EQ(ended("job").execution_state, ExecutionState::kSucceeded) << events_of("job");
+  EXPECT_EQ(service_->job(named("job")).attempts, 2);
+  EXPECT_THAT(events_of("job"), HasSubstr("job running>queued retry"));
+}
+
+TEST_F(RetriesTest, the_jobs_own_failure_is_not_retried) {
+  make_cluster(1);
+  submit("own", program("exit 5", R"(, "retries": 9)"));
+  EXPECT_EQ(ended("own").execution_info.exit_code, 5);
+  EXPECT_EQ(service_->job(named("own")).attempts, 1);
+}
+
+TEST_F(RetriesTest, a_job_without_retries_fails_with_its_node) {
+  make_cluster(1);
+  submit("job", program("touch $AZ_BATCHAI_MOUNT_ROOT/share/runs; sleep 1000", R"(, "retries": 0)"));
+  EXPECT_TRUE(wait_until([&] { return fs::exists(share_ / "runs"); }));
+  for (const auto& node : fs::directory_iterator(options_.folder / "nodes")) ::kill(agent_of(node.path()), SIGSTOP);
+  const api::Job job = ended("job");
+  EXPECT_EQ(job.execution_state, ExecutionState::kFailed);
+  EXPECT_EQ(job.attempts, 1);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@ JobSpec job_of_command(const CommandJob& command) {
   job.toolkit = GyreSettings{.program = command.program,
                              .processes_per_node = command.processes_per_node,
                              .restarts = command.restarts,
+                             .retries = command.retries,
                              .servers = command.servers};
   job.std_out_err_path_prefix = kLogsOnTheNode;
   job.environment_variables = command.environment;

@@ -15,6 +15,7 @@ struct CommandJob {
   int nodes = 1;
   int processes_per_node = 1;
   int restarts = 0;
+  std::optional<int> retries;
   int servers = 0;
   std::optional<std::string> preparation;  ///< A shell line.
   std::vector<EnvironmentVariable> environment;

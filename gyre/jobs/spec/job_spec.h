@@ -148,7 +148,9 @@ struct GyreSettings {
   std::vector<std::string> program;
   int processes_per_node = 1;
   int restarts = 0;  ///< How often all ranks are started again after a rank has failed.
-  int servers = 0;   ///< Parameter servers, which run in addition to the processes, in turn on the nodes.
+  /// How often another attempt is made after a failure that is not the job's own; missing: see RetryLimits.
+  std::optional<int> retries{};
+  int servers = 0;  ///< Parameter servers, which run in addition to the processes, in turn on the nodes.
 
   bool operator==(const GyreSettings&) const = default;
 };

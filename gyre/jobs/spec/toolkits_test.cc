@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 #include <string>
 #include <tuple>
@@ -187,12 +189,28 @@ TEST(toolkits, a_gyre_job_has_parameter_servers_in_addition_to_its_processes) {
            R"(, "gyreSettings": {"program": ["x"], )" + settings + "}}}";
   };
   const JobSpec job = clean_job(file("2", R"("processesPerNode": 2, "servers": 3)"));
-  EXPECT_EQ(std::get<GyreSettings>(job.toolkit), (GyreSettings{{"x"}, 2, 0, 3}));
+  EXPECT_EQ(std::get<GyreSettings>(job.toolkit),
+            (GyreSettings{.program = {"x"}, .processes_per_node = 2, .servers = 3}));
   EXPECT_EQ(process_count(job), 2 * 2 + 3);
   EXPECT_EQ(parse_job(nlohmann::json{{"properties", to_json(job, Secrets::kIncluded)}}.dump()).spec, job);
   EXPECT_THAT(problems_of(parse_job(file("1", R"("server": 1)"))),
               ElementsAre("1: warning: /properties/gyreSettings/server is not a known property (did you mean "
                           "\"servers\"?); it is ignored"));
+}
+
+// Missing and 0 are not the same: where it is missing, lost nodes lead to further attempts.
+TEST(toolkits, a_gyre_job_says_how_many_further_attempts_it_has) {
+  const auto file = [](const std::string& more) {
+    return R"({"properties": {"stdOutErrPathPrefix": "/l", "nodeCount": 1, "gyreSettings": {"program": ["x"])" + more +
+           "}}}";
+  };
+  EXPECT_EQ(std::get<GyreSettings>(clean_job(file("")).toolkit).retries, std::nullopt);
+  for (const int retries : {0, 100}) {
+    const JobSpec job = clean_job(file(fmt::format(R"(, "retries": {})", retries)));
+    EXPECT_EQ(std::get<GyreSettings>(job.toolkit).retries, retries);
+    EXPECT_EQ(parse_job(nlohmann::json{{"properties", to_json(job, Secrets::kIncluded)}}.dump()).spec, job);
+  }
+  EXPECT_THAT(problems_of(parse_job(file(R"(, "retries": 101)"))), ElementsAre(HasSubstr("gyreSettings/retries")));
 }
 
 TEST(toolkits, the_preview_required_the_masters_arguments) {

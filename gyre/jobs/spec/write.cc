@@ -150,6 +150,7 @@ struct BlockWriter {
     block = {{"program", settings.program},
              {"processesPerNode", settings.processes_per_node},
              {"restarts", settings.restarts}};
+    put(block, "retries", settings.retries);
     if (settings.servers > 0) block["servers"] = settings.servers;  // Older services refuse the name.
   }
 

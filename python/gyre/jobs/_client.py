@@ -105,6 +105,7 @@ class Client:
         processes: int | None = None,
         servers: int | None = None,
         restarts: int | None = None,
+        retries: int | None = None,
         name: str | None = None,
         experiment: str = DEFAULT,
         cluster: str | None = None,
@@ -114,17 +115,18 @@ class Client:
     ) -> Job:
         """Queues a job: the properties of a job.json, the file (JSON), or a `command` that runs under `gyre run`
         with this number of `processes` (1) on each of `nodes` nodes, and this number of parameter `servers` (0) for
-        all of them; if it fails it is started again, at most `restarts` (0) times. Without `cluster`, and if the job
-        names none, it uses the workspace's only cluster. `code`: a folder; the job runs in a copy of it on every
+        all of them; if it fails it is started again, at most `restarts` (0) times; after failures that are not its own
+        there are at most `retries` further attempts. Without `cluster`, and if the job names none, it uses the
+        workspace's only cluster. `code`: a folder; the job runs in a copy of it on every
         node. .gyreignore, or else .gitignore, excludes files. `output`: patterns ("*.pt", "results") of the files
         that the job writes there, to keep as output directory "work"."""
         if (job is None) == (command is None):
             raise InvalidArgumentError("submit() takes either a job or a command")
-        settings = {"processesPerNode": processes, "servers": servers, "restarts": restarts}
+        settings = {"processesPerNode": processes, "servers": servers, "restarts": restarts, "retries": retries}
         given_settings = {key: value for key, value in settings.items() if value is not None}
         if job is not None and given_settings:
             raise InvalidArgumentError(
-                "processes, servers and restarts are for a command; a job has them in gyreSettings"
+                "processes, servers, restarts and retries are for a command; a job has them in gyreSettings"
             )
         properties = _properties_of_command(command, given_settings) if command is not None else _properties_of(job)
         if nodes is not None:

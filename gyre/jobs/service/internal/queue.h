@@ -11,9 +11,6 @@
 
 namespace gyre::jobs::service {
 
-/// How often a job starts at most where its nodes get lost.
-inline constexpr int kMostAttempts = 20;
-
 /// The jobs that have not finished, as the scheduler sees them. They are read from the catalog once, and later only
 /// where an event says that a job has changed, so that a turn costs the same however long the queue is. Not
 /// thread-safe.

@@ -111,6 +111,12 @@ spec::ClusterSpec cluster_spec(const std::string& text, const std::string& scale
   });
 }
 
+RetryLimits retry_limits(const spec::JobSpec& job) {
+  const auto* settings = std::get_if<spec::GyreSettings>(&job.toolkit);
+  if (settings == nullptr || !settings->retries) return {};
+  return {.after_lost_node = *settings->retries, .after_other_failure = *settings->retries};
+}
+
 bool has_secrets(const spec::JobSpec& job) {
   return !job.secrets.empty() || !job.mount_volumes.azure_file_shares.empty() ||
          !job.mount_volumes.azure_blob_file_systems.empty() ||

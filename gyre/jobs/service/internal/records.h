@@ -48,6 +48,14 @@ inline constexpr const char* kUnreadableCluster = "StoredClusterUnreadable";
 /// That of a job that was ended without its nodes.
 inline constexpr const char* kLeftRunning = "JobLeftRunning";
 
+/// How many attempts more a job has after failures that are not its own.
+struct RetryLimits {
+  int after_lost_node = 19;
+  int after_other_failure = 0;  ///< It could not be started, say, or a mount is missing.
+};
+/// `retries` of gyreSettings, for both, where the job has it.
+RetryLimits retry_limits(const spec::JobSpec& job);
+
 /// Whether it came with values that are deleted when a job ends.
 bool has_secrets(const spec::JobSpec& job);
 

@@ -2,7 +2,7 @@
 #include <csignal>
 #include <nlohmann/json.hpp>
 
-#include "gyre/jobs/service/internal/queue.h"
+#include "gyre/jobs/service/internal/records.h"
 #include "gyre/jobs/service/internal/worker.h"
 
 namespace gyre::jobs::service {
@@ -17,6 +17,10 @@ using catalog::NodeState;
 
 /// Of a job whose processes were ended by SIGTERM.
 constexpr int kTerminatedExitCode = 128 + SIGTERM;
+
+bool is_not_the_jobs(const agent::JobError& error) {
+  return error.code == agent::error_code::kInternal || error.code == agent::error_code::kUnusablePath;
+}
 
 std::string details_of(const agent::JobError& error) {
   return error.details.empty() ? "" : nlohmann::json(error.details).dump();
@@ -74,13 +78,17 @@ void Worker::record_end(const Attempt& attempt, const agent::AttemptResult& resu
   }
   catalog::AttemptEnd end;
   const bool terminated = attempt.end_intent == EndIntent::kTerminate;
-  const int tried = attempt.number - ledger_.catalog.jobs().get(attempt.job).attempts_before;
-  const bool lost = !result.lost.empty() && !result.hopeless;
-  const bool again = result.preempted || (lost && tried < kMostAttempts);
+  const catalog::Job job = ledger_.catalog.jobs().get(attempt.job);
+  const RetryLimits limits = retry_limits(stored_spec(job).spec.value_or(spec::JobSpec{}));
+  const int tried = attempt.number - job.attempts_before;
+  const bool lost = !result.lost.empty() && !result.hopeless && tried <= limits.after_lost_node;
+  const bool retried = result.error && is_not_the_jobs(*result.error) && tried <= limits.after_other_failure;
+  const bool again = result.preempted || lost || retried;
   if (!terminated && again) {
     end.outcome = catalog::AttemptEnd::Outcome::kRequeued;
-    end.cause = result.preempted ? Cause{"preempted", "its nodes were wanted otherwise"}
-                                 : Cause{"nodeLost", result.error ? result.error->message : ""};
+    const std::string why = result.error ? result.error->message : "";
+    end.cause = lost ? Cause{"nodeLost", why} : Cause{"retry", why};
+    if (result.preempted) end.cause = {"preempted", "its nodes were wanted otherwise"};
   } else if (result.error) {
     end.outcome = catalog::AttemptEnd::Outcome::kFailed;
     end.exit_code = result.exit_code;

@@ -149,10 +149,12 @@ std::vector<std::string> read_program(ObjectReader& block) {
 
 Toolkit read_gyre(ObjectReader& block, int) {
   constexpr int kMostRestarts = 1'000;
+  constexpr int kMostRetries = 100;
   GyreSettings settings;
   settings.program = read_program(block);
   settings.processes_per_node = block.integer("processesPerNode", 1, kMostProcessesPerNode).value_or(1);
   settings.restarts = block.integer("restarts", 0, kMostRestarts).value_or(0);
+  settings.retries = block.integer("retries", 0, kMostRetries);
   settings.servers = block.integer("servers", 0, kMostServers).value_or(0);
   for (const std::string_view name : {"stage", "store"}) {
     if (block.has(name)) block.error(name, "is not supported by this version of Gyre yet");
