@@ -38,6 +38,7 @@ LEVELS = {
     "params": 4,
     "workers": 4,
     "cdsw": 5,
+    "keras_2018": 5,
     "tensorflow": 5,
     "distributed": 5,
     "torch_backend": 6,
@@ -50,6 +51,7 @@ LEVELS = {
     "completion": 8,
     "_cdsw_shim": 8,
     "_horovod_shim": 8,
+    "_keras_2018_shim": 8,
 }
 
 

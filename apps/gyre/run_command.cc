@@ -13,9 +13,9 @@
 #include <numeric>
 #include <utility>
 
-#include "apps/gyre/horovod_compat.h"
 #include "apps/gyre/option_values.h"
 #include "apps/gyre/parameter_server_command.h"
+#include "apps/gyre/python_shims.h"
 #include "gyre/base/cores.h"
 #include "gyre/base/parse.h"
 #include "gyre/base/process.h"
@@ -183,7 +183,11 @@ std::vector<std::string> RunCommand::full_environment(const std::vector<std::str
     }
     set_variable(environment, variable);
   }
-  return horovod_compat_ ? with_horovod_compat(std::move(environment)) : environment;
+  if (horovod_compat_ || keras_2018_) {
+    environment = with_shim(std::move(environment), kHorovodShim, "--horovod-compat");
+  }
+  if (keras_2018_) environment = with_shim(std::move(environment), kKeras2018Shim, "--keras-2018");
+  return environment;
 }
 
 int RunCommand::node_count() const {

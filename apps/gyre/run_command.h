@@ -62,6 +62,7 @@ class RunCommand {
   std::string log_dir_;
   std::vector<std::string> variables_;
   bool horovod_compat_ = false;
+  bool keras_2018_ = false;
   bool plaintext_ = false;
   std::string bind_;
   std::string allowed_;

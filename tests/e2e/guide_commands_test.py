@@ -24,6 +24,9 @@ ELSEWHERE = {
     "tensorflow/example_test.py::test_the_example_trains_on_two_ranks": (
         "gyre run -n 4 -- python examples/keras_cifar10.py --data-dir cifar-10",
     ),
+    "tensorflow/keras_2018_test.py::test_the_articles_script_runs_unchanged": (
+        "gyre run --keras-2018 -n 4 -- python cifar10_cnn.py",
+    ),
     "e2e/run_as_others_test.py::test_ranks_of_two_hosts_are_one_job": (
         "gyre run -H node1:4,node2:4 -- python train.py",
         "gyre run -np 6 -H node1:4,ada@node2:4 python train.py",

@@ -272,10 +272,23 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
         groups=groups if groups is not None else num_groups or None,
         reduction=reduction,
     )
-    wrapped.__dict__["_gyre"] = state
-    if exchange is not None:
-        exchange.before_join = lambda: _lay_out_zeros(wrapped, state, exchange)
+    _attach(state, wrapped)
     return optimizer
+
+
+def _attach(state: Distribution, optimizer: Any) -> None:
+    optimizer.__dict__["_gyre"] = state
+    exchange = state.exchange
+    if exchange is not None:
+        exchange.before_join = lambda: _lay_out_zeros(optimizer, state, exchange)
+
+
+def distribute_instead(optimizer: Any, former: Any) -> None:
+    """`optimizer`, of the class of `former`, a DistributedOptimizer, which is not used any more, exchanges gradients as
+    that did."""
+    state, former.__dict__["_gyre"] = former._gyre, None
+    if state is not None:
+        _attach(state, optimizer)
 
 
 def PartialDistributedOptimizer(  # noqa: N802 - Horovod's name

@@ -1,4 +1,4 @@
-#include "apps/gyre/horovod_compat.h"
+#include "apps/gyre/python_shims.h"
 
 #include <fmt/format.h>
 
@@ -14,12 +14,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kFolder = "gyre/_horovod_shim";
 constexpr std::string_view kVariable = "PYTHONPATH=";
 
 /// From where this program stands: in a folder beside the package (a wheel of ./dev wheel), in the `bin` of what the
 /// package is installed in, or in the build tree of its sources.
-std::optional<fs::path> find_folder() {
+std::optional<fs::path> find_folder(std::string_view shim) {
+  const fs::path folder = fs::path("gyre") / shim;
   std::error_code failure;
   const fs::path here = fs::read_symlink("/proc/self/exe", failure).parent_path();
   if (failure) return std::nullopt;
@@ -30,20 +30,21 @@ std::optional<fs::path> find_folder() {
     roots.push_back(entry.path() / "dist-packages");  // Debian's own Python.
   }
   for (const fs::path& root : roots) {
-    if (fs::is_directory(root / kFolder, failure)) return root / kFolder;
+    if (fs::is_directory(root / folder, failure)) return root / folder;
   }
   return std::nullopt;
 }
 
 }  // namespace
 
-std::vector<std::string> with_horovod_compat(std::vector<std::string> environment) {
-  const auto folder = find_folder();
+std::vector<std::string> with_shim(std::vector<std::string> environment, std::string_view shim,
+                                   std::string_view option) {
+  const auto folder = find_folder(shim);
   if (!folder) {
     throw Error(ErrorCode::kNotFound,
-                fmt::format("--horovod-compat: the folder {} of Gyre's Python package was not found next to this "
-                            "program; in the script, `import gyre.horovod; gyre.horovod.install()` does the same",
-                            kFolder));
+                fmt::format("{}: the folder gyre/{} of Gyre's Python package was not found next to this program; add "
+                            "it to PYTHONPATH yourself",
+                            option, shim));
   }
   for (std::string& entry : environment) {
     if (!entry.starts_with(kVariable)) continue;
