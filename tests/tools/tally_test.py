@@ -34,3 +34,8 @@ def test_a_verb_inside_a_verb_leaves_the_sum_to_the_outer_one() -> None:
     result = run(f"open_tally; count outer 1 0; bash -c '{inner}'; close_tally")
     assert result.stdout == "3 passed, 0 failed\n"
     assert result.returncode == 0
+
+
+def test_tests_that_did_not_pass_are_named_again_at_the_end() -> None:
+    result = run('open_tally; echo "not passed: a.b c" >>"$GYRE_DEV_TALLY.said"; count a 1 1; count b 1 0; close_tally')
+    assert result.stderr.splitlines() == ["not passed: a.b c", "dev: a: 1 failed"]

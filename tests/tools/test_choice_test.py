@@ -13,7 +13,8 @@ def choice(*words: str) -> subprocess.CompletedProcess[str]:
     script = f"""
         set -uo pipefail; ROOT="{ROOT}"; source "{DEV}/common.sh"; source "{DEV}/test.sh"
         choose_tests "$@"
-        echo "$PRESET | ${{ROOMS[*]}} | ${{TARGETS[*]}} | ${{PATHS[*]}} | ${{GYRE_TEST_LONG:-}}"
+        pattern=$(pattern_of "${{ROOMS[@]}}")
+        echo "$PRESET | ${{ROOMS[*]}} | ${{TARGETS[*]}} | ${{PATHS[*]}} | ${{GYRE_TEST_LONG:-}} | $pattern"
     """
     return subprocess.run(["bash", "-c", script, "dev", *words], capture_output=True, text=True, check=False)
 
@@ -21,11 +22,19 @@ def choice(*words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ([], "release |  |  |  | "),
-        (["asan", "net"], "asan | net net_http | gyre_net_test gyre_net_http_test |  | "),
-        (["train"], "release | train train_torch | gyre_train_test gyre_train_torch_test |  | "),
-        (["cluster"], "release |  |  | tests/cluster | "),
-        (["tests/tools/tally_test.py", "--long"], "release |  |  | tests/tools/tally_test.py | 1"),
+        ([], "release |  |  |  |  | "),
+        (["asan", "net"], "asan | net net_http | gyre_net_test gyre_net_http_test |  |  | ^(net|net_http)\\."),
+        (
+            ["train"],
+            "release | train train_torch | gyre_train_test gyre_train_torch_test |  |  | ^(train|train_torch)\\.",
+        ),
+        (["cluster"], "release |  |  | tests/cluster |  | "),
+        (["tests/tools/tally_test.py", "--long"], "release |  |  | tests/tools/tally_test.py | 1 | "),
+        (["-k", "ring_2"], "release |  |  |  |  | .*[Rr][Ii][Nn][Gg]_2"),
+        (
+            ["net", "-k", "Up"],
+            "release | net net_http | gyre_net_test gyre_net_http_test |  |  | ^(net|net_http)\\..*[Uu][Pp]",
+        ),
     ],
 )
 def test_a_name_is_a_preset_a_room_a_folder_or_a_file(words: list[str], expected: str) -> None:
@@ -38,3 +47,10 @@ def test_a_name_of_no_tests_is_one_error_that_lists_the_names(word: str) -> None
     assert result.returncode == 1
     assert len(result.stderr.splitlines()) == 1
     assert word in result.stderr
+
+
+@pytest.mark.parametrize("words", [["-k"], ["-k", ""], ["-k", "a b"], ["-k", ".*"]])
+def test_a_word_that_is_no_part_of_a_name_is_an_error(words: list[str]) -> None:
+    result = choice(*words)
+    assert (result.returncode, len(result.stderr.splitlines())) == (1, 1)
+    assert "-k takes a word" in result.stderr

@@ -38,7 +38,7 @@ open_tally() {
     GYRE_DEV_TALLY=$(mktemp)
     export GYRE_DEV_TALLY
     TALLY_IS_OURS=true
-    trap 'rm -f -- "$GYRE_DEV_TALLY"' EXIT
+    trap 'rm -f -- "$GYRE_DEV_TALLY" "$GYRE_DEV_TALLY.said"' EXIT
   fi
 }
 
@@ -65,6 +65,8 @@ close_tally() {
     awk '{ passed += $2; failed += $3; left_out += $4 } END { print passed + 0, failed + 0, left_out + 0 }' "$GYRE_DEV_TALLY"
   )
   if [[ "$TALLY_IS_OURS" == true ]]; then
+    # Again, after all the output: the tests of every language by their names.
+    if [[ -s "$GYRE_DEV_TALLY.said" ]]; then cat -- "$GYRE_DEV_TALLY.said" >&2; fi
     awk '$3 > 0 { printf "dev: %s: %d failed\n", $1, $3 }' "$GYRE_DEV_TALLY" >&2
     if ((left_out > 0)); then
       say "$left_out tests need root and were left out"

@@ -1,15 +1,38 @@
-# ./dev test [PRESET] [NAME...] [--long]: builds, then runs the C++ tests of the preset and, for release and debug, the Python
-# tests. ./dev test --changed [--far] [BASE]: those that a change can reach (tools/changed_tests.py). ./dev test wheel, ./dev test torch VERSION: see test_places.sh.
+# ./dev test [PRESET] [NAME...] [-k WORD] [--long]: builds, then runs the C++ tests of the preset and, for release and debug, the Python
+# tests. ./dev test --changed [--far] [BASE]: those that a change can reach (tools/changed_tests.py).
+# ./dev test wheel, ./dev test torch VERSION: see test_places.sh.
+
+# Of a test's name, and of its file's or folder's in Python: only such tests run. Set by choose_tests.
+WORD=""
 
 # Adds the counts of a JUnit file; a file that is missing or empty counts as a failure, so that a crash or "no tests" never passes.
-count_junit() { count "$1" $("$PYTHON" "$ROOT/tools/dev/junit_counts.py" "$2"); }
+count_junit() {
+  local said
+  said=$(mktemp)
+  count "$1" $("$PYTHON" "$ROOT/tools/dev/junit_counts.py" "$2" 2>"$said")
+  cat -- "$said" >&2
+  cat -- "$said" >>"$GYRE_DEV_TALLY.said"
+  rm -f -- "$said"
+}
+
+# pattern_of [ROOM...]: the regular expression of the C++ tests of the rooms, or of all, that have WORD in either case.
+pattern_of() {
+  local rooms="" word
+  (($# == 0)) || rooms="^($(IFS='|'; echo "$*"))\\."
+  word=$(sed 's/[A-Za-z]/[\u&\l&]/g' <<<"$WORD")
+  echo "$rooms${word:+.*$word}"
+}
 
 # run_cpp_tests PRESET [ROOM...]: all of them, or those of the rooms.
 run_cpp_tests() {
-  local preset=$1 report="$ROOT/build/$1/ctest.xml" chosen=()
-  (($# > 1)) && chosen=(-R "^($(IFS='|'; echo "${*:2}"))\\.")
+  local preset=$1 report="$ROOT/build/$1/ctest.xml" chosen
+  chosen=$(pattern_of "${@:2}")
   rm -f -- "$report"
-  (cd "$ROOT" && ctest --preset "$preset" -j "$(nproc)" "${chosen[@]}" --output-junit "$report") ||
+  if [[ -n "$WORD" ]] && (cd "$ROOT" && ctest --preset "$preset" -N -R "$chosen") | grep -q '^Total Tests: 0$'; then
+    say "no C++ test has '$WORD' in its name"
+    return
+  fi
+  (cd "$ROOT" && ctest --preset "$preset" -j "$(nproc)" -R "$chosen" --output-junit "$report") ||
     say "ctest: some C++ tests of $preset failed"
   count_junit "ctest-$preset" "$report"
 }
@@ -38,12 +61,18 @@ run_python_tests() {
 
 # run_pytest PRESET NAME PYTHON PATH...: NAME is that of its report and of its count.
 run_pytest() {
-  local preset=$1 name=$2 python=$3 report="$ROOT/build/$1/$2.xml"
+  local preset=$1 name=$2 python=$3 report="$ROOT/build/$1/$2.xml" status
   shift 3
   rm -f -- "$report"
   # This checkout's package and programs first, whatever the Python's own folder holds.
   (cd "$ROOT" && PYTHONPATH="$ROOT/python${PYTHONPATH:+:$PYTHONPATH}" PATH="$ROOT/build/$preset/bin:$VENV/bin:$PATH" \
-    "$python" -m pytest -q -n "$(test_processes "$@")" --junitxml "$report" "$@") || say "$name: some Python tests failed"
+    "$python" -m pytest -q -n "$(test_processes "$@")" --junitxml "$report" -k "$WORD" "$@")
+  status=$?
+  if [[ -n "$WORD" ]] && ((status == 5)); then
+    say "$name: no Python test has '$WORD' in its name"
+    return
+  fi
+  ((status == 0)) || say "$name: some Python tests failed"
   count_junit "$name" "$report"
 }
 
@@ -66,9 +95,17 @@ python_tests_of() {
 # Sets PRESET, ROOMS (C++ tests), TARGETS (of the build) and PATHS (Python tests) from the arguments; a word that names nothing ends the run.
 choose_tests() {
   local word room rooms paths
-  PRESET=release ROOMS=() TARGETS=() PATHS=()
-  for word in "$@"; do
+  PRESET=release ROOMS=() TARGETS=() PATHS=() WORD=""
+  while (($# > 0)); do
+    word=$1
+    shift
     case "$word" in
+      -k)
+        WORD=${1:-}
+        [[ "$WORD" =~ ^[a-zA-Z0-9_]+$ ]] || die "-k takes a word of tests' names: letters, digits and _"
+        shift
+        continue
+        ;;
       release | debug | asan | tsan)
         PRESET=$word
         continue
