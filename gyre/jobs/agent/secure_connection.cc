@@ -1,41 +1,15 @@
 #include "gyre/jobs/agent/secure_connection.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 
 #include <array>
-#include <cerrno>
 
 #include "gyre/base/error.h"
 #include "gyre/base/random.h"
-#include "gyre/net/psk_tls.h"
-#include "gyre/net/socket.h"
+#include "gyre/net/secure_connection.h"
 
 namespace gyre::jobs::agent {
-
-namespace {
-
-using Side = net::TlsSession::Side;
-
-UniqueFd duplicate(int fd) {
-  UniqueFd copy(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
-  if (!copy) throw system_error("cannot copy a descriptor", errno);
-  return copy;
-}
-
-/// The stream to go on with: `plain` where the connection stays on this host, else TLS over its socket.
-std::unique_ptr<net::Stream> with_encryption(std::unique_ptr<net::Stream> plain, Side side, const net::JobKey& key,
-                                             const net::Transcript& transcript, Deadline deadline) {
-  if (!net::leaves_host(plain->fd())) return plain;
-  auto session = std::make_shared<net::TlsSession>(side, key, transcript);
-  for (short event = session->advance(plain->fd()); event != 0; event = session->advance(plain->fd())) {
-    net::wait_for(plain->fd(), event, deadline, plain->peer());
-  }
-  return net::make_tls_stream(duplicate(plain->fd()), session, plain->peer());
-}
-
-}  // namespace
 
 net::JobKey key_from_hex(std::string_view digits) {
   if (const auto key = gyre::key_from_hex(digits)) return *key;
@@ -44,14 +18,11 @@ net::JobKey key_from_hex(std::string_view digits) {
 
 std::unique_ptr<net::Stream> connect_securely(const net::Endpoint& endpoint, const net::JobKey& key, Door door,
                                               Deadline deadline) {
-  UniqueFd socket = net::connect_to(endpoint, deadline);
-  auto stream = net::make_socket_stream(std::move(socket), net::to_string(endpoint));
   net::Hello hello;
   hello.purpose = static_cast<std::uint32_t>(door.purpose);
   hello.acceptor = door.node;
   hello.encrypts = true;
-  const net::Transcript transcript = net::prove_to_acceptor(*stream, key, hello, deadline);
-  return with_encryption(std::move(stream), Side::kConnector, key, transcript, deadline);
+  return net::connect_securely(endpoint, key, hello, deadline);
 }
 
 std::unique_ptr<net::Stream> accept_securely(UniqueFd connection, const net::JobKey& key, Door door,
@@ -72,7 +43,7 @@ std::unique_ptr<net::Stream> accept_securely(UniqueFd connection, const net::Job
   net::check_proof(key, transcript.opening, transcript.answer, proof);
   const std::array<std::byte, 1> welcome{net::kWelcome};
   net::write_exactly(*stream, welcome, deadline);
-  return with_encryption(std::move(stream), Side::kAcceptor, key, transcript, deadline);
+  return net::with_encryption(std::move(stream), net::TlsSession::Side::kAcceptor, key, transcript, deadline);
 }
 
 short MessagePipe::events() const { return static_cast<short>(outgoing_.empty() ? POLLIN : POLLIN | POLLOUT); }

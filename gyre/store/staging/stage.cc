@@ -16,7 +16,7 @@
 #include "gyre/base/file.h"
 #include "gyre/base/thread.h"
 #include "gyre/base/thread_annotations.h"
-#include "gyre/store/sources/backoff.h"
+#include "gyre/store/staging/fetch.h"
 #include "gyre/store/staging/object_writer.h"
 #include "gyre/store/staging/stage_folder.h"
 #include "gyre/store/staging/stage_log.h"
@@ -119,8 +119,6 @@ class Staging {
   void read_pieces(const std::stop_token& stop);
   /// The bytes of a piece; nothing where the object has failed.
   std::optional<Bytes> read(const Piece& piece, ObjectReader& reader, const std::stop_token& stop);
-  ReadOutcome read_some(const Object& object, std::uint64_t offset_bytes, std::span<std::byte> into,
-                        ObjectReader& reader, const std::stop_token& stop);
 
   void work(const std::stop_token& stop);
   void handle(const Arrived& arrived, ObjectWriter& writer);
@@ -214,45 +212,21 @@ void Staging::plan() {
   state_.seal();
 }
 
-ReadOutcome Staging::read_some(const Object& object, std::uint64_t offset_bytes, std::span<std::byte> into,
-                               ObjectReader& reader, const std::stop_token& stop) {
-  if (!limit_.begin(stop)) throw Error(ErrorCode::kAborted, "staging was stopped");
-  struct End {
-    TransferLimit& limit;
-    ~End() { limit.end(); }
-  } const end{limit_};
-  return reader.read(object, offset_bytes, into);
-}
-
 std::optional<Bytes> Staging::read(const Piece& piece, ObjectReader& reader, const std::stop_token& stop) {
   const ManifestEntry& entry = manifest_.entries[piece.entry];
+  const FetchShared shared{
+      .limit = limit_, .read_bytes = read_bytes_, .setbacks = setbacks_, .patience = options_.patience};
   Bytes bytes(piece.size_bytes);
-  Backoff backoff(options_.patience);
-  std::size_t done = 0;
-  while (done < bytes.size()) {
-    if (state_.has_failed(piece.entry)) return std::nullopt;
-    ReadOutcome outcome;
-    try {
-      outcome = read_some(entry.object, piece.offset_bytes + done, std::span(bytes).subspan(done), reader, stop);
-    } catch (const Error& error) {
-      if (!concerns_object(error.code())) throw;
-      state_.failed(piece.entry, error.what());
+  try {
+    if (!fetch(shared, manifest_.sources[entry.source], reader, entry.object, piece.offset_bytes, bytes, stop,
+               [&] { return !state_.has_failed(piece.entry); })) {
       return std::nullopt;
     }
-    done += outcome.bytes;
-    read_bytes_ += outcome.bytes;
-    if (outcome.bytes > 0) backoff.progress();
-    if (!outcome.setback) {
-      limit_.succeeded();
-      continue;
-    }
-    ++setbacks_;
-    if (outcome.setback->overloaded) limit_.overloaded();
-    if (!backoff.wait(*outcome.setback, stop) && !stop.stop_requested()) {
-      throw Error(ErrorCode::kIo, fmt::format("nothing of {} has arrived from {} for {} s: {}", entry.object.name,
-                                              manifest_.sources[entry.source], options_.patience.count() / 1'000,
-                                              outcome.setback->reason));
-    }
+  } catch (const Error& error) {
+    // A source that is silent is no fault of one object.
+    if (!concerns_object(error.code())) throw;
+    state_.failed(piece.entry, error.what());
+    return std::nullopt;
   }
   return bytes;
 }

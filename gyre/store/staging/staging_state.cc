@@ -13,15 +13,22 @@ constexpr std::chrono::milliseconds kLookForStop{50};
 
 }  // namespace
 
+std::uint32_t piece_count(std::uint64_t size_bytes) {
+  return size_bytes <= kLargestWhole ? 1 : static_cast<std::uint32_t>((size_bytes + kPieceBytes - 1) / kPieceBytes);
+}
+
+Piece piece_of(std::size_t entry, std::uint64_t size_bytes, std::uint32_t number) {
+  if (size_bytes <= kLargestWhole) return {.entry = entry, .size_bytes = size_bytes};
+  const std::uint64_t offset = number * kPieceBytes;
+  return {.entry = entry,
+          .number = number,
+          .offset_bytes = offset,
+          .size_bytes = std::min(kPieceBytes, size_bytes - offset)};
+}
+
 std::vector<Piece> pieces_of(std::size_t entry, std::uint64_t size_bytes) {
-  if (size_bytes <= kLargestWhole) return {{.entry = entry, .number = 0, .offset_bytes = 0, .size_bytes = size_bytes}};
   std::vector<Piece> pieces;
-  for (std::uint64_t offset = 0; offset < size_bytes; offset += kPieceBytes) {
-    pieces.push_back({.entry = entry,
-                      .number = static_cast<std::uint32_t>(pieces.size()),
-                      .offset_bytes = offset,
-                      .size_bytes = std::min(kPieceBytes, size_bytes - offset)});
-  }
+  for (std::uint32_t i = 0; i < piece_count(size_bytes); ++i) pieces.push_back(piece_of(entry, size_bytes, i));
   return pieces;
 }
 

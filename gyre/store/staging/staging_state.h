@@ -22,7 +22,11 @@ struct Piece {
   std::uint64_t size_bytes = 0;
 };
 
-/// Objects of at most 64 MiB are one piece, larger ones pieces of 16 MiB.
+/// Objects of at most 64 MiB are one piece, larger ones pieces of 16 MiB. An empty object is one empty piece.
+std::uint32_t piece_count(std::uint64_t size_bytes);
+/// One of them, below piece_count().
+Piece piece_of(std::size_t entry, std::uint64_t size_bytes, std::uint32_t number);
+/// All of them.
 std::vector<Piece> pieces_of(std::size_t entry, std::uint64_t size_bytes);
 
 /// A piece, and its bytes.
