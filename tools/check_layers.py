@@ -32,8 +32,11 @@ LEVELS = {
 # Lower levels that a folder must do without all the same: data knows nothing of networks, and the job service starts
 # programs without being one rank of them.
 FORBIDDEN = {"data": {"net", "group"}, "jobs": {"group", "collectives", "data", "engine", "params"}}
-# Folders of which each room is a target and a namespace of its own, lowest room first.
-ROOMS = {"jobs": ("spec", "catalog", "scheduler", "agent", "drivers", "api", "client", "service")}
+# Folders that are divided into rooms, lowest room first.
+ROOMS = {
+    "store": ("sources", "staging", "node"),
+    "jobs": ("spec", "catalog", "scheduler", "agent", "drivers", "api", "client", "service"),
+}
 # Rooms outside gyre/: they may use every public header of gyre/; nobody includes them but themselves.
 OUTER_ROOMS = {"apps", "workloads", "python", "bench", "fuzz", "tests", "examples"}
 # Tests that stand in tests/ because they are run against several back ends, and yet are one folder's own.

@@ -22,6 +22,7 @@
 #include "apps/gyre/run_command.h"
 #include "apps/gyre/server_command.h"
 #include "apps/gyre/stage_command.h"
+#include "apps/gyre/store_command.h"
 #include "apps/gyre/verb_group.h"
 #include "gyre/base/error.h"
 #include "gyre/cli/option_table.h"
@@ -73,13 +74,15 @@ struct CommandLine {
   std::unique_ptr<VerbGroup> workspaces = gyre::app::workspace_verbs(app);
   std::unique_ptr<VerbGroup> users = gyre::app::user_verbs(app);
   gyre::app::StageCommand stage{app};
+  std::unique_ptr<VerbGroup> stores = gyre::app::store_verbs(app);
   gyre::app::UsageCommand usage{app};
   gyre::app::LaunchCommand launch{app};
   gyre::app::AgentCommand agent{app};
   gyre::app::AttemptCommand attempt{app};
   gyre::app::ParameterServerCommand parameter_server{app};
   gyre::app::AgentShellCommands agent_shell{app};
-  std::vector<VerbGroup*> groups{&job.group(), clusters.get(), experiments.get(), workspaces.get(), users.get()};
+  std::vector<VerbGroup*> groups{&job.group(),     clusters.get(), experiments.get(),
+                                 workspaces.get(), users.get(),    stores.get()};
   std::vector<std::string> words{"help", "version", "--help", "-h", "--version", kTableOption};
 
   CommandLine() {
@@ -179,11 +182,15 @@ int main(int argc, char** argv) {
   gyre::app::ensure_standard_descriptors();
   try {
     std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
-    if (!arguments.empty() && arguments.front() == "stage" && gyre::app::hide_signatures(argc, argv)) {
+    const bool reads_sources = !arguments.empty() && (arguments.front() == "stage" || arguments.front() == "store");
+    if (reads_sources && gyre::app::hide_signatures(argc, argv)) {
       fmt::print(stderr,
-                 "gyre stage: a signature on the command line can be read by others while the program starts, and "
+                 "gyre {}: a signature on the command line can be read by others while the program starts, and "
                  "stays in the shell's "
-                 "history; --sas @FILE, --sas env:NAME and AZURE_STORAGE_SAS_TOKEN do without\n");
+                 "history; {} without\n",
+                 arguments.front(),
+                 arguments.front() == "stage" ? "--sas @FILE, --sas env:NAME and AZURE_STORAGE_SAS_TOKEN do"
+                                              : "AZURE_STORAGE_SAS_TOKEN does");
     }
     return parse_and_run(argc > 0 ? argv[0] : "gyre", std::move(arguments));
   } catch (const std::exception& error) {

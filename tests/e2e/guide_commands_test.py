@@ -66,6 +66,10 @@ ELSEWHERE = {
     "e2e/stage_test.py::test_all_files_below_an_index_page_arrive_and_are_not_read_again": (
         "gyre stage https://example.org/sets/digits/ --to /data/digits",
     ),
+    "e2e/store_test.py::test_two_nodes_read_the_source_once_and_again_never": (
+        "gyre store serve --store-dir /scratch/store --job cosmoflow --key-file key --node 0 "
+        "--nodes 0=tcp:10.0.0.1:7000,1=tcp:10.0.0.2:7000 az://data/cosmoflow",
+    ),
     "e2e/stage_stores_test.py::test_azcopys_own_command_line": (
         "gyre stage copy 'https://ACCOUNT.blob.core.windows.net/CONTAINER/set' /data --recursive --decompress "
         "--overwrite false --include-pattern '*_000.tfrecord.gz;*_001.tfrecord.gz'",

@@ -6,7 +6,7 @@ import getpass
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,8 +14,13 @@ START_SECONDS = 30
 
 
 @contextmanager
-def nginx(root: Path, folder: Path, location: str = "") -> Iterator[str]:
-    """Serves `root`; `location` are further lines of the configuration. Gives the URL of its index page."""
+def nginx(
+    root: Path, folder: Path, location: str = "", *, address: str = "127.0.0.1", prefix: Sequence[str] = ()
+) -> Iterator[str]:
+    """Serves `root`; `location` are further lines of the configuration. Gives the URL of its index page.
+
+    `prefix` are the first words of its command line, to start it on a simulated host, whose `address` this is.
+    """
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     temporary = "\n".join(
@@ -27,24 +32,17 @@ def nginx(root: Path, folder: Path, location: str = "") -> Iterator[str]:
         f"pid {folder}/nginx.pid; error_log {folder}/nginx.log;\n"
         f"events {{ worker_connections 256; }}\n"
         f"http {{ access_log off; {temporary}\n"
-        f"server {{ listen 127.0.0.1:{port}; root {root}; autoindex on; {location} }} }}\n"
+        f"server {{ listen {address}:{port}; root {root}; autoindex on; {location} }} }}\n"
     )
-    command = ["nginx", "-e", str(folder / "nginx.log"), "-c", str(configuration)]
+    command = [*prefix, "nginx", "-e", str(folder / "nginx.log"), "-c", str(configuration)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
         try:
             deadline = time.monotonic() + START_SECONDS
-            while not _listens(port):
+            # Written when it listens.
+            while not (folder / "nginx.pid").exists():
                 assert time.monotonic() < deadline, (folder / "nginx.log").read_text()
                 assert server.poll() is None, (folder / "nginx.log").read_text()
                 time.sleep(0.02)
-            yield f"http://127.0.0.1:{port}/"
+            yield f"http://{address}:{port}/"
         finally:
             server.terminate()
-
-
-def _listens(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
-    except OSError:
-        return False
-    return True

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "gyre/base/file.h"
+#include "gyre/store/node/catalog.h"
+
+namespace gyre::store::node {
+
+// A chunk on the disk is a file: its bytes, a CRC-32C for each 64 KiB of them, and a footer of 32 bytes:
+//   magic "GYCHUNK1", the chunk's key (16 bytes), CRC-32C of everything behind the bytes but itself (u32), zeros (u32)
+// It has its name only when it is complete, and nothing of it is handed out before it was compared with its checksums,
+// at every reading: a file that a kill, a power failure or a failing disk has damaged is found wherever it is read.
+
+/// Where the chunks of one store lie on a node: DIR/JOB, which others must not enter (mode 0700).
+class ChunkFolder {
+ public:
+  /// `root` need not exist yet; nothing is made.
+  explicit ChunkFolder(std::filesystem::path root) : root_(std::move(root)) {}
+
+  const std::filesystem::path& root() const { return root_; }
+  std::filesystem::path file_of(const ChunkKey& key) const;
+  std::filesystem::path socket() const { return root_ / "socket"; }
+
+  /// Makes it for this process alone, which keeps it as long as the result lives; removes what an earlier one was just
+  /// writing. Error(kIo); kInvalidArgument where another daemon has it, or the folder is another account's.
+  UniqueFd take() const;
+  /// Error(kIo, kResourceExhausted): then nothing is left of it.
+  void write(const ChunkKey& key, std::span<const std::byte> bytes) const;
+  void remove(const ChunkKey& key) const;
+  /// Removes the chunks of objects whose source does not say when they change: an earlier daemon's may be old.
+  void remove_unversioned(const Catalog& catalog) const;
+  /// Bytes and files of all chunks, those of other data sets and versions included.
+  struct Usage {
+    std::uint64_t bytes = 0;
+    std::uint64_t chunks = 0;
+  };
+  Usage usage() const;
+
+ private:
+  std::filesystem::path root_;
+};
+
+/// A chunk that is on this node's disk. Immutable; thread-safe.
+class ChunkFile {
+ public:
+  /// Nothing where it is not there. Error(kCorruptData) where the file is not that chunk; kIo.
+  static std::optional<ChunkFile> open(const ChunkFolder& folder, const ChunkKey& key, std::uint64_t size_bytes);
+
+  /// Fills `into` with the bytes from `offset_bytes` on, compared with their checksums. Error(kCorruptData, kIo).
+  void read(std::uint64_t offset_bytes, std::span<std::byte> into) const;
+
+ private:
+  ChunkFile(UniqueFd fd, std::string path, std::uint64_t size_bytes)
+      : fd_(std::move(fd)), path_(std::move(path)), size_bytes_(size_bytes) {}
+
+  void read_footer(const ChunkKey& key);
+  void read_raw(std::uint64_t offset_bytes, std::span<std::byte> into) const;
+  void check_block(std::uint64_t number, std::span<const std::byte> block) const;
+
+  UniqueFd fd_;
+  std::string path_;
+  std::uint64_t size_bytes_;
+  std::vector<std::uint32_t> checksums_{};
+};
+
+}  // namespace gyre::store::node

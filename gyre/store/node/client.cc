@@ -1,0 +1,213 @@
+#include "gyre/store/node/client.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "gyre/base/error.h"
+#include "gyre/net/message.h"
+#include "gyre/net/socket.h"
+#include "gyre/store/node/wire.h"
+
+namespace gyre::store::node {
+
+namespace {
+
+/// The daemon gives a sign every second while it fetches; between two nodes that it tries, several pass.
+constexpr std::chrono::milliseconds kSilenceLimit{60'000};
+constexpr std::size_t kMostCatalogBytes = std::size_t{4} << 30;
+constexpr std::size_t kMostIdle = 64;
+
+Deadline soon() { return Deadline::after(kSilenceLimit); }
+
+/// What the daemon says, the connection being sound.
+class DaemonFailure : public Error {
+ public:
+  explicit DaemonFailure(const Error& cause) : Error(cause) {}
+};
+
+net::Message reply_of(net::Stream& stream, std::uint16_t wanted) {
+  net::Message reply = net::receive_message(stream, soon());
+  while (reply.type == message_type::kPatience) reply = net::receive_message(stream, soon());
+  if (reply.type == message_type::kFailure) throw DaemonFailure(decode_failure(reply.payload));
+  if (reply.type != wanted) throw Error(ErrorCode::kProtocol, "the store's daemon sent something else than a reply");
+  return reply;
+}
+
+}  // namespace
+
+/// A file of a store, as the readers of gyre/data take it.
+class StoreFile : public data::ReadableFile {
+ public:
+  StoreFile(std::shared_ptr<Client> client, std::size_t entry, std::string name)
+      : client_(std::move(client)), entry_(entry), name_(std::move(name)) {}
+
+  const std::string& name() const override { return name_; }
+  std::uint64_t size_bytes() const override { return object().size_bytes; }
+  std::string version() const override { return object().version; }
+  void read_at(std::uint64_t offset_bytes, std::span<std::byte> into) const override {
+    if (offset_bytes > size_bytes() || into.size() > size_bytes() - offset_bytes) {
+      throw Error(ErrorCode::kCorruptData, fmt::format("{} ends after {} bytes; {} from {} on were to be read", name_,
+                                                       size_bytes(), into.size(), offset_bytes));
+    }
+    while (!into.empty()) {
+      const Piece chunk = client_->catalog().chunk_at(entry_, offset_bytes);
+      const std::uint64_t within = offset_bytes - chunk.offset_bytes;
+      const auto part = into.first(std::min<std::uint64_t>(into.size(), chunk.size_bytes - within));
+      try {
+        client_->read(chunk, within, part);
+      } catch (Error& error) {
+        error.add_context("cannot read " + name_);
+        throw;
+      }
+      into = into.subspan(part.size());
+      offset_bytes += part.size();
+    }
+  }
+
+ private:
+  const Object& object() const { return client_->catalog().manifest().entries[entry_].object; }
+
+  std::shared_ptr<Client> client_;
+  std::size_t entry_;
+  std::string name_;
+};
+
+std::shared_ptr<Client> Client::open(const std::filesystem::path& folder, std::chrono::milliseconds limit) {
+  std::shared_ptr<Client> client(new Client(ChunkFolder(folder), limit));
+  client->read_catalog();
+  return client;
+}
+
+std::unique_ptr<const data::ReadableFile> Client::open_file(const std::string& name) {
+  const auto entry = catalog_->find(name);
+  if (!entry) {
+    throw Error(ErrorCode::kNotFound, fmt::format("the store in {} has no file {}", folder_.root().string(), name));
+  }
+  return std::make_unique<StoreFile>(shared_from_this(), *entry, name);
+}
+
+std::unique_ptr<net::Stream> Client::connect() const {
+  const std::string path = folder_.socket().string();
+  try {
+    return net::make_socket_stream(
+        net::connect_to({.kind = net::Endpoint::Kind::kUnix, .host = path}, Deadline::after(limit_)),
+        "the store's daemon at " + path);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kTimeout) throw;
+    std::error_code failure;
+    if (std::filesystem::exists(path, failure)) throw;
+    throw Error(ErrorCode::kNotFound,
+                fmt::format("no daemon of a store runs in {}; `gyre store serve` starts one", folder_.root().string()));
+  }
+}
+
+std::unique_ptr<net::Stream> Client::take_idle() {
+  const MutexLock lock(mutex_);
+  if (idle_.empty()) return nullptr;
+  auto stream = std::move(idle_.back());
+  idle_.pop_back();
+  return stream;
+}
+
+void Client::with_connection(const std::function<void(net::Stream&)>& use) {
+  for (;;) {
+    auto stream = take_idle();
+    const bool reused = stream != nullptr;
+    if (!reused) stream = connect();
+    std::optional<Error> refused;
+    try {
+      use(*stream);
+    } catch (const DaemonFailure& failure) {
+      refused = failure;
+    } catch (const Error& error) {
+      if (reused && error.code() == ErrorCode::kPeerLost) continue;
+      throw;
+    }
+    {
+      const MutexLock lock(mutex_);
+      if (idle_.size() < kMostIdle) idle_.push_back(std::move(stream));
+    }
+    if (refused) throw Error(*refused);
+    return;
+  }
+}
+
+bool Client::read_from_disk(const Piece& chunk, std::uint64_t offset_bytes, std::span<std::byte> into) {
+  try {
+    const auto file = ChunkFile::open(folder_, catalog_->key(chunk), chunk.size_bytes);
+    if (!file) return false;
+    file->read(offset_bytes, into);
+    return true;
+  } catch (const Error&) {
+    return false;  // The daemon finds the same, and fetches it again.
+  }
+}
+
+void Client::read(const Piece& chunk, std::uint64_t offset_bytes, std::span<std::byte> into) {
+  if (read_from_disk(chunk, offset_bytes, into)) return;
+  while (!into.empty()) {
+    const auto part = into.first(std::min<std::size_t>(into.size(), kMostReadBytes));
+    const ReadRequest request{.entry = chunk.entry,
+                              .chunk = chunk.number,
+                              .offset_bytes = static_cast<std::uint32_t>(offset_bytes),
+                              .size_bytes = static_cast<std::uint32_t>(part.size())};
+    with_connection([&](net::Stream& stream) {
+      net::send_message(stream, message_type::kRead, request.encode(), soon());
+      const DataReply reply = DataReply::decode(reply_of(stream, message_type::kData).payload);
+      if (reply.size_bytes != part.size()) {
+        throw Error(ErrorCode::kProtocol, "the store's daemon sent another number of bytes than it was asked for");
+      }
+      net::read_exactly(stream, part, soon());
+    });
+    into = into.subspan(part.size());
+    offset_bytes += part.size();
+  }
+}
+
+void Client::read_catalog() {
+  with_connection([&](net::Stream& stream) {
+    Bytes bytes;
+    net::send_message(stream, message_type::kGetCatalog, {}, soon());
+    for (;;) {
+      const net::Message part = reply_of(stream, message_type::kCatalogPart);
+      if (part.payload.empty()) break;
+      if (bytes.size() + part.payload.size() > kMostCatalogBytes) {
+        throw Error(ErrorCode::kResourceExhausted, "the catalog of the store is larger than 4 GB");
+      }
+      bytes.insert(bytes.end(), part.payload.begin(), part.payload.end());
+    }
+    catalog_ = std::make_unique<const Catalog>(Catalog::decode(bytes));
+  });
+}
+
+std::string Client::status() {
+  std::string status;
+  with_connection([&](net::Stream& stream) {
+    net::send_message(stream, message_type::kGetStatus, {}, soon());
+    status = as_text(reply_of(stream, message_type::kStatus).payload);
+  });
+  return status;
+}
+
+Members Client::members() {
+  Members members;
+  with_connection([&](net::Stream& stream) {
+    net::send_message(stream, message_type::kGetMembers, {}, soon());
+    members = Members::decode(reply_of(stream, message_type::kMembers).payload);
+  });
+  return members;
+}
+
+Members Client::change_members(const Members& members) {
+  Members now;
+  with_connection([&](net::Stream& stream) {
+    net::send_message(stream, message_type::kSetMembers, members.encode(), soon());
+    now = Members::decode(reply_of(stream, message_type::kMembers).payload);
+  });
+  return now;
+}
+
+}  // namespace gyre::store::node

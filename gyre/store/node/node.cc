@@ -1,0 +1,268 @@
+#include "gyre/store/node/node.h"
+
+#include <fmt/format.h>
+#include <spdlog/logger.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "gyre/base/error.h"
+#include "gyre/store/staging/fetch.h"
+#include "gyre/store/staging/md5.h"
+
+namespace gyre::store::node {
+
+namespace {
+
+/// Before a node reads a chunk from the source, it asks so many others, in the chunk's order: its owner of before.
+constexpr std::size_t kAskedFirst = 2;
+/// Of one step of the search for chunks to fetch ahead.
+constexpr int kChunksAtOnce = 64;
+
+void copy_range(std::span<const std::byte> chunk, std::uint64_t offset_bytes, std::span<std::byte> into) {
+  std::ranges::copy(chunk.subspan(offset_bytes, into.size()), into.begin());
+}
+
+}  // namespace
+
+Node::Node(Catalog catalog, const std::vector<std::unique_ptr<Source>>& sources, ChunkFolder folder,
+           NodeOptions options)
+    : catalog_(std::move(catalog)),
+      sources_(sources),
+      folder_(std::move(folder)),
+      options_(std::move(options)),
+      membership_(options_.members, [this] { begin_ahead(); }),
+      peers_(options_.id, options_.key, catalog_.fingerprint(), membership_),
+      limit_(options_.connections),
+      rate_(options_.bytes_per_second),
+      flights_(
+          options_.connections, options_.memory_bytes,
+          [this](const Piece& chunk, std::span<std::byte> into, const std::stop_token& stop) {
+            fetch_chunk(chunk, into, stop);
+          },
+          [this] { return look_ahead(); }) {}
+
+bool Node::read_from_disk(const Piece& chunk, std::uint64_t offset_bytes, std::span<std::byte> into) {
+  const ChunkKey key = catalog_.key(chunk);
+  try {
+    const auto file = ChunkFile::open(folder_, key, chunk.size_bytes);
+    if (!file) return false;
+    file->read(offset_bytes, into);
+    return true;
+  } catch (const Error& error) {
+    options_.logger->warn("{}; it is fetched again", error.what());
+    ++counts_.damaged_chunks;
+    folder_.remove(key);
+    return false;
+  }
+}
+
+void Node::read_here(const Piece& chunk, std::uint64_t offset_bytes, std::span<std::byte> into,
+                     const StillWaiting& still_waiting) {
+  if (read_from_disk(chunk, offset_bytes, into)) return;
+  copy_range(*flights_.demand(chunk, still_waiting), offset_bytes, into);
+}
+
+void Node::read(const Piece& chunk, std::uint64_t offset_bytes, std::span<std::byte> into,
+                const StillWaiting& still_waiting) {
+  if (read_from_disk(chunk, offset_bytes, into)) {
+    counts_.local_bytes += into.size();
+    return;
+  }
+  const ReadRequest request{.entry = chunk.entry,
+                            .chunk = chunk.number,
+                            .offset_bytes = static_cast<std::uint32_t>(offset_bytes),
+                            .size_bytes = static_cast<std::uint32_t>(into.size())};
+  for (const std::uint32_t node : membership_.now()->order(catalog_.key(chunk))) {
+    if (node == options_.id) break;
+    if (peers_.is_suspect(node)) continue;
+    try {
+      if (!peers_.read(node, request, into, still_waiting)) continue;
+      counts_.relayed_bytes += into.size();
+      return;
+    } catch (const Error& error) {
+      options_.logger->warn("node {} cannot give {}: {}", node, catalog_.manifest().entries[chunk.entry].target,
+                            error.what());
+      still_waiting();
+    }
+  }
+  read_here(chunk, offset_bytes, into, still_waiting);
+  counts_.local_bytes += into.size();
+}
+
+bool Node::serve(const Piece& chunk, std::uint64_t offset_bytes, std::span<std::byte> into, bool only_if_present,
+                 const StillWaiting& still_waiting) {
+  if (only_if_present) {
+    if (!read_from_disk(chunk, offset_bytes, into)) return false;
+  } else {
+    read_here(chunk, offset_bytes, into, still_waiting);
+  }
+  counts_.served_bytes += into.size();
+  return true;
+}
+
+void Node::fetch_chunk(const Piece& chunk, std::span<std::byte> into, const std::stop_token& stop) {
+  // Between the reader's look and this one another flight may have brought it.
+  if (read_from_disk(chunk, 0, into)) return;
+  try {
+    if (fetch_from_peers(chunk, into)) {
+      ++counts_.peer_chunks;
+    } else {
+      fetch_from_source(chunk, into, stop);
+      ++counts_.source_chunks;
+    }
+  } catch (const Error& error) {
+    if (!stop.stop_requested()) options_.logger->warn("{}", error.what());
+    throw;
+  }
+  keep(chunk, into);
+}
+
+bool Node::fetch_from_peers(const Piece& chunk, std::span<std::byte> into) {
+  std::size_t asked = 0;
+  for (const std::uint32_t node : membership_.now()->order(catalog_.key(chunk))) {
+    if (node == options_.id || peers_.is_suspect(node)) continue;
+    if (asked++ == kAskedFirst) break;
+    try {
+      std::size_t done = 0;
+      do {
+        const auto part = into.subspan(done, std::min<std::size_t>(kMostReadBytes, into.size() - done));
+        const ReadRequest request{.entry = chunk.entry,
+                                  .chunk = chunk.number,
+                                  .offset_bytes = static_cast<std::uint32_t>(done),
+                                  .size_bytes = static_cast<std::uint32_t>(part.size()),
+                                  .only_if_present = true};
+        if (!peers_.read(node, request, part, [] {})) break;
+        done += part.size();
+        if (done == into.size()) return true;
+      } while (done < into.size());
+    } catch (const Error& error) {
+      options_.logger->debug("node {} was asked for a chunk: {}", node, error.what());
+    }
+  }
+  return false;
+}
+
+void Node::fetch_from_source(const Piece& chunk, std::span<std::byte> into, const std::stop_token& stop) {
+  const ManifestEntry& entry = catalog_.manifest().entries[chunk.entry];
+  const std::string& source = catalog_.manifest().sources[entry.source];
+  auto reader = take_reader(entry.source, stop);
+  const FetchShared shared{
+      .limit = limit_, .read_bytes = counts_.source_bytes, .setbacks = counts_.setbacks, .patience = options_.patience};
+  fetch(shared, source, *reader, entry.object, chunk.offset_bytes, into, stop, [] { return true; });
+  give_back(entry.source, std::move(reader));
+  if (!entry.object.md5 || into.size() != entry.object.size_bytes) return;
+  Md5Sum sum;
+  sum.add(into);
+  if (sum.result() == *entry.object.md5) return;
+  throw Error(ErrorCode::kCorruptData, fmt::format("{} of {} is damaged: its MD5 is not the one that the source names",
+                                                   entry.object.name, source));
+}
+
+void Node::keep(const Piece& chunk, std::span<const std::byte> bytes) {
+  try {
+    folder_.write(catalog_.key(chunk), bytes);
+  } catch (const Error& error) {
+    // It is handed on from memory all the same.
+    ++counts_.unkept_chunks;
+    if (!has_warned_of_disk_.exchange(true)) {
+      options_.logger->warn("{}; what cannot be kept is read from its source whenever it is needed", error.what());
+    }
+  }
+}
+
+Flights::Step Node::look_ahead() {
+  if (!options_.ahead) return {.is_last = true};
+  const auto members = membership_.now();
+  for (int i = 0; i < kChunksAtOnce; ++i) {
+    const auto chunk = next_in_catalog();
+    if (!chunk) return {.is_last = true};
+    const ChunkKey key = catalog_.key(*chunk);
+    if (members->owned_by(options_.id, key) && ::access(folder_.file_of(key).c_str(), F_OK) != 0) {
+      return {.chunk = chunk};
+    }
+  }
+  return {};
+}
+
+std::optional<Piece> Node::next_in_catalog() {
+  const MutexLock lock(mutex_);
+  if (ahead_entry_ == catalog_.manifest().entries.size()) return std::nullopt;
+  const Piece chunk = catalog_.chunk(ahead_entry_, ahead_chunk_++);
+  if (ahead_chunk_ == catalog_.chunks_of(ahead_entry_)) {
+    ++ahead_entry_;
+    ahead_chunk_ = 0;
+  }
+  return chunk;
+}
+
+void Node::begin_ahead() {
+  {
+    const MutexLock lock(mutex_);
+    ahead_entry_ = 0;
+    ahead_chunk_ = 0;
+  }
+  flights_.look_ahead();
+}
+
+std::unique_ptr<ObjectReader> Node::take_reader(std::size_t source, const std::stop_token& stop) {
+  const MutexLock lock(mutex_);
+  auto& idle = readers_[source];
+  if (idle.empty()) return sources_[source]->reader({.stop = stop, .rate = &rate_});
+  auto reader = std::move(idle.back());
+  idle.pop_back();
+  return reader;
+}
+
+void Node::give_back(std::size_t source, std::unique_ptr<ObjectReader> reader) {
+  const MutexLock lock(mutex_);
+  readers_[source].push_back(std::move(reader));
+}
+
+void Node::change_members(Members members, bool announce) {
+  const auto before = membership_.now();
+  if (!membership_.adopt(std::move(members))) return;
+  const auto now = membership_.now();
+  options_.logger->info("the members of epoch {}: {}", now->epoch, to_string(*now));
+  if (!announce) return;
+  std::vector<Member> all = now->nodes;
+  for (const Member& node : before->nodes) {
+    if (!now->has(node.id)) all.push_back(node);
+  }
+  for (const Member& node : all) {
+    if (node.id == options_.id) continue;
+    try {
+      peers_.announce(node);
+    } catch (const Error& error) {
+      // It hears of them with the first request.
+      options_.logger->warn("node {} was not informed of the new members: {}", node.id, error.what());
+    }
+  }
+}
+
+std::string Node::status() const {
+  const auto members = membership_.now();
+  const ChunkFolder::Usage usage = folder_.usage();
+  const nlohmann::json status{{"node", options_.id},
+                              {"epoch", members->epoch},
+                              {"members", to_string(*members)},
+                              {"files", catalog_.manifest().entries.size()},
+                              {"bytes", catalog_.manifest().stored_bytes()},
+                              {"kept_chunks", usage.chunks},
+                              {"kept_bytes", usage.bytes},
+                              {"fetching_ahead", !flights_.ahead_is_done()},
+                              {"source_bytes", counts_.source_bytes.load()},
+                              {"source_chunks", counts_.source_chunks.load()},
+                              {"peer_chunks", counts_.peer_chunks.load()},
+                              {"relayed_bytes", counts_.relayed_bytes.load()},
+                              {"local_bytes", counts_.local_bytes.load()},
+                              {"served_bytes", counts_.served_bytes.load()},
+                              {"damaged_chunks", counts_.damaged_chunks.load()},
+                              {"unkept_chunks", counts_.unkept_chunks.load()},
+                              {"setbacks", counts_.setbacks.load()}};
+  return status.dump(2) + "\n";
+}
+
+}  // namespace gyre::store::node

@@ -1,0 +1,256 @@
+// What a store's node builds on: who owns a chunk, what a chunk's file proves, and that a chunk is fetched once.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "gyre/base/error.h"
+#include "gyre/base/random.h"
+#include "gyre/store/node/catalog.h"
+#include "gyre/store/node/chunk_file.h"
+#include "gyre/store/node/flights.h"
+#include "gyre/store/node/members.h"
+
+namespace gyre::store::node {
+namespace {
+
+namespace fs = std::filesystem;
+
+ChunkKey key_of(std::uint64_t number) {
+  ChunkKey key;
+  Random random(number);
+  for (std::byte& byte : key.bytes) byte = static_cast<std::byte>(random.next_u32());
+  return key;
+}
+
+Members members_of(const std::vector<std::uint32_t>& ids) {
+  Members members;
+  for (const std::uint32_t id : ids) members.nodes.push_back({.id = id, .endpoint = "tcp:127.0.0.1:1"});
+  return members;
+}
+
+Bytes random_bytes(std::size_t size) {
+  Bytes bytes(size);
+  Random random(size);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.next_u32());
+  return bytes;
+}
+
+Catalog catalog_of(const std::vector<std::uint64_t>& sizes) {
+  Listing listing{.source = "here", .objects = {}};
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    listing.objects.push_back({.name = "o" + std::to_string(1'000 + i), .size_bytes = sizes[i], .version = "v"});
+  }
+  std::vector<Listing> listings;
+  listings.push_back(std::move(listing));
+  return Catalog(make_manifest(std::move(listings), Inflation::kNone));
+}
+
+/// A folder of chunks, removed at the end.
+class Folder {
+ public:
+  Folder()
+      : root_(fs::temp_directory_path() / ("gyre-chunks-" + std::to_string(::getpid()) + "-" +
+                                           ::testing::UnitTest::GetInstance()->current_test_info()->name())),
+        chunks(root_ / "store") {
+    lock_ = chunks.take();
+  }
+  ~Folder() { fs::remove_all(root_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+ private:
+  fs::path root_;
+  UniqueFd lock_;
+
+ public:
+  const ChunkFolder chunks;
+};
+
+TEST(Members, owners_are_spread_evenly_and_only_a_lost_nodes_chunks_move) {
+  // Otherwise a node that comes or goes would have the whole set fetched anew.
+  const Members four = members_of({0, 1, 2, 7});
+  const Members three = members_of({0, 2, 7});
+  std::map<std::uint32_t, int> owned;
+  for (std::uint64_t i = 0; i < 4'000; ++i) {
+    const ChunkKey key = key_of(i);
+    std::vector<std::uint32_t> before = four.order(key);
+    ++owned[before.front()];
+    EXPECT_TRUE(four.owned_by(before.front(), key));
+    EXPECT_FALSE(four.owned_by(before.back(), key));
+    std::erase(before, 1);
+    EXPECT_EQ(before, three.order(key));
+  }
+  for (const auto& [id, count] : owned) EXPECT_NEAR(count, 1'000, 120) << "node " << id;
+}
+
+TEST(Members, only_a_later_epoch_is_adopted) {
+  int changes = 0;
+  Membership membership(members_of({0, 1}), [&] { ++changes; });
+  Members next = parse_members("3=tcp:[::1]:9,0=tcp:host:7", 2);
+  EXPECT_EQ(Members::decode(next.encode()), next);
+  EXPECT_TRUE(membership.adopt(next));
+  EXPECT_FALSE(membership.adopt(next));
+  EXPECT_EQ(changes, 1);
+  EXPECT_EQ(to_string(*membership.now()), "0=tcp:host:7,3=tcp:[::1]:9");
+  EXPECT_THROW(parse_members("0=tcp:a:1,0=tcp:b:2", 1), Error);
+  EXPECT_THROW(parse_members("tcp:a:1", 1), Error);
+}
+
+TEST(Catalog, its_chunks_cover_each_object_once) {
+  const std::uint64_t mib = 1 << 20;
+  const Catalog catalog = catalog_of({0, 1, 64 * mib, 64 * mib + 1, 160 * mib + 5});
+  std::set<std::string> keys;
+  for (std::size_t entry = 0; entry < 5; ++entry) {
+    std::uint64_t at = 0;
+    for (std::uint32_t number = 0; number < catalog.chunks_of(entry); ++number) {
+      const Piece chunk = catalog.chunk(entry, number);
+      EXPECT_EQ(chunk.offset_bytes, at);
+      if (chunk.size_bytes > 0) {
+        EXPECT_EQ(catalog.chunk_at(entry, at).number, number);
+        EXPECT_EQ(catalog.chunk_at(entry, at + chunk.size_bytes - 1).number, number);
+      }
+      at += chunk.size_bytes;
+      EXPECT_TRUE(keys.insert(catalog.key(chunk).hex()).second);
+    }
+    EXPECT_EQ(at, catalog.manifest().entries[entry].object.size_bytes);
+    EXPECT_THROW(static_cast<void>(catalog.chunk(entry, catalog.chunks_of(entry))), Error);
+  }
+  const Catalog copy = Catalog::decode(catalog.encode());
+  EXPECT_EQ(copy.fingerprint(), catalog.fingerprint());
+  EXPECT_EQ(copy.find("o1003"), 3U);
+  EXPECT_EQ(copy.find("o"), std::nullopt);
+  const Bytes encoded = catalog.encode();
+  EXPECT_THROW(static_cast<void>(Catalog::decode(std::span(encoded).first(encoded.size() - 1))), Error);
+}
+
+TEST(ChunkFile, every_range_is_read_and_every_flipped_bit_is_found) {
+  // A byte may be wrong on the disk for any reason: it must never reach a reader.
+  const Folder folder;
+  const Bytes bytes = random_bytes(200'000);
+  const ChunkKey key = key_of(1);
+  folder.chunks.write(key, bytes);
+  Random random(3);
+  for (int i = 0; i < 300; ++i) {
+    const std::uint64_t from = random.below(bytes.size() + 1);
+    Bytes part(random.below(bytes.size() - from + 1));
+    const auto file = ChunkFile::open(folder.chunks, key, bytes.size());
+    ASSERT_TRUE(file);
+    file->read(from, part);
+    EXPECT_TRUE(std::ranges::equal(part, std::span(bytes).subspan(from, part.size())));
+  }
+  const fs::path path = folder.chunks.file_of(key);
+  const auto whole_is_read = [&] {
+    Bytes all(bytes.size());
+    const auto file = ChunkFile::open(folder.chunks, key, bytes.size());
+    file->read(0, all);
+    EXPECT_EQ(all, bytes);
+  };
+  const std::uint64_t file_bytes = fs::file_size(path);
+  for (int i = 0; i < 300; ++i) {
+    const auto at = static_cast<std::streamoff>(i < 60 ? file_bytes - 5 - i : random.below(file_bytes - 4));
+    std::fstream stream(path, std::ios::in | std::ios::out | std::ios::binary);
+    const auto flip = [&] {
+      char byte = 0;
+      stream.seekg(at).get(byte);
+      stream.seekp(at).put(static_cast<char>(byte ^ (1 << (i % 8)))).flush();
+    };
+    flip();
+    EXPECT_THROW(whole_is_read(), Error) << "byte " << at;
+    flip();
+  }
+  whole_is_read();
+  EXPECT_THROW(static_cast<void>(ChunkFile::open(folder.chunks, key, bytes.size() - 1)), Error);
+  fs::create_directories(folder.chunks.file_of(key_of(2)).parent_path());
+  fs::copy_file(path, folder.chunks.file_of(key_of(2)));
+  EXPECT_THROW(static_cast<void>(ChunkFile::open(folder.chunks, key_of(2), bytes.size())), Error) << "another chunk's";
+  EXPECT_FALSE(ChunkFile::open(folder.chunks, key_of(3), 1));
+}
+
+TEST(ChunkFile, an_empty_chunk_is_a_file_too) {
+  const Folder folder;
+  folder.chunks.write(key_of(1), {});
+  const auto file = ChunkFile::open(folder.chunks, key_of(1), 0);
+  ASSERT_TRUE(file);
+  file->read(0, {});
+  EXPECT_EQ(folder.chunks.usage().chunks, 1U);
+}
+
+TEST(Flights, a_chunk_is_fetched_once_for_all_who_wait_and_memory_is_bounded) {
+  const Catalog catalog = catalog_of(std::vector<std::uint64_t>(20, 1'000));
+  std::atomic<int> fetched{0};
+  std::atomic<int> under_way{0};
+  std::atomic<int> most{0};
+  std::atomic<int> waiting{0};
+  Flights flights(
+      8, 3'000,
+      [&](const Piece& chunk, std::span<std::byte> into, const std::stop_token&) {
+        const int now = ++under_way;
+        for (int seen = most; now > seen && !most.compare_exchange_weak(seen, now);) {
+        }
+        while (waiting < 6) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        // All are about to wait, or do.
+        std::this_thread::sleep_for(std::chrono::milliseconds(fetched == 0 ? 200 : 5));
+        std::ranges::fill(into, static_cast<std::byte>(chunk.entry));
+        ++fetched;
+        --under_way;
+      },
+      [] { return Flights::Step{.is_last = true}; });
+  std::vector<std::thread> readers;
+  for (int i = 0; i < 6; ++i) {
+    readers.emplace_back([&] {
+      ++waiting;
+      const Flights::FetchedBytes held = flights.demand(catalog.chunk(0, 0), [] {});
+      EXPECT_EQ(held->size(), 1'000U);
+    });
+  }
+  for (std::thread& reader : readers) reader.join();
+  EXPECT_EQ(fetched, 1);
+  readers.clear();
+  for (std::size_t i = 0; i < 20; ++i) {
+    readers.emplace_back(
+        [&, i] { EXPECT_EQ(flights.demand(catalog.chunk(i, 0), [] {})->front(), static_cast<std::byte>(i)); });
+  }
+  for (std::thread& reader : readers) reader.join();
+  EXPECT_LE(most, 3) << "of 3,000 bytes of memory";
+}
+
+TEST(Flights, a_failure_reaches_all_who_wait_and_the_next_one_tries_again) {
+  const Catalog catalog = catalog_of({10});
+  std::atomic<bool> fails{true};
+  Flights flights(
+      2, 1'000,
+      [&](const Piece&, std::span<std::byte>, const std::stop_token&) {
+        if (fails) throw Error(ErrorCode::kIo, "the source is away");
+      },
+      [] { return Flights::Step{.is_last = true}; });
+  EXPECT_THROW(static_cast<void>(flights.demand(catalog.chunk(0, 0), [] {})), Error);
+  fails = false;
+  EXPECT_EQ(flights.demand(catalog.chunk(0, 0), [] {})->size(), 10U);
+}
+
+TEST(Flights, stopping_ends_waiters_and_what_is_fetched_ahead) {
+  const Catalog catalog = catalog_of({10, 10});
+  Flights flights(
+      1, 1'000,
+      [&](const Piece&, std::span<std::byte>, const std::stop_token& stop) {
+        while (!stop.stop_requested()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        throw Error(ErrorCode::kAborted, "stopped");
+      },
+      [&] { return Flights::Step{.chunk = catalog.chunk(1, 0), .is_last = true}; });
+  std::thread waiter([&] { EXPECT_THROW(static_cast<void>(flights.demand(catalog.chunk(0, 0), [] {})), Error); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_FALSE(flights.ahead_is_done());
+  flights.stop();
+  waiter.join();
+}
+
+}  // namespace
+}  // namespace gyre::store::node

@@ -1,0 +1,137 @@
+#include "gyre/store/node/peers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "gyre/base/error.h"
+#include "gyre/net/message.h"
+#include "gyre/net/secure_connection.h"
+
+namespace gyre::store::node {
+
+namespace {
+
+constexpr std::chrono::milliseconds kConnectLimit{1'000};
+/// A node that lives sends something every second.
+constexpr std::chrono::milliseconds kSilenceLimit{5'000};
+constexpr std::chrono::milliseconds kFirstSuspicion{2'000};
+constexpr std::chrono::milliseconds kLongestSuspicion{60'000};
+constexpr std::size_t kMostIdle = 16;
+
+Deadline soon() { return Deadline::after(kSilenceLimit); }
+
+/// What the node says of itself, its connection being sound.
+class NodeFailure : public Error {
+ public:
+  explicit NodeFailure(const Error& cause) : Error(cause) {}
+};
+
+}  // namespace
+
+std::unique_ptr<net::Stream> Peers::connect(const Member& node) const {
+  net::Hello hello;
+  hello.rank = self_;
+  hello.acceptor = node.id;
+  hello.purpose = kPurpose;
+  hello.channel = fingerprint_;
+  hello.epoch = membership_.now()->epoch;
+  hello.encrypts = true;
+  return net::connect_securely(net::parse_endpoint(node.endpoint), key_, hello, Deadline::after(kConnectLimit));
+}
+
+std::unique_ptr<net::Stream> Peers::take_idle(std::uint32_t node) {
+  const MutexLock lock(mutex_);
+  Streams& streams = idle_[node];
+  if (streams.empty()) return nullptr;
+  auto stream = std::move(streams.back());
+  streams.pop_back();
+  return stream;
+}
+
+void Peers::give_back(std::uint32_t node, std::unique_ptr<net::Stream> stream) {
+  const MutexLock lock(mutex_);
+  suspicions_.erase(node);
+  Streams& streams = idle_[node];
+  if (streams.size() < kMostIdle) streams.push_back(std::move(stream));
+}
+
+void Peers::suspect(std::uint32_t node) {
+  const MutexLock lock(mutex_);
+  idle_.erase(node);
+  Suspicion& suspicion = suspicions_[node];
+  suspicion.last = std::clamp(suspicion.last * 2, kFirstSuspicion, kLongestSuspicion);
+  suspicion.until = SteadyClock::now() + suspicion.last;
+}
+
+bool Peers::is_suspect(std::uint32_t node) const {
+  const MutexLock lock(mutex_);
+  const auto found = suspicions_.find(node);
+  return found != suspicions_.end() && SteadyClock::now() < found->second.until;
+}
+
+void Peers::compare_epochs(net::Stream& stream, std::uint64_t epoch) {
+  const auto own = membership_.now();
+  if (epoch == own->epoch) return;
+  if (epoch < own->epoch) {
+    net::send_message(stream, message_type::kSetMembers, own->encode(), soon());
+  } else {
+    net::send_message(stream, message_type::kGetMembers, {}, soon());
+  }
+  const net::Message reply = net::receive_message(stream, soon());
+  if (reply.type == message_type::kMembers) membership_.adopt(Members::decode(reply.payload));
+}
+
+bool Peers::ask(net::Stream& stream, const ReadRequest& request, std::span<std::byte> into,
+                const std::function<void()>& still_waiting) {
+  net::send_message(stream, message_type::kRead, request.encode(), soon());
+  net::Message reply = net::receive_message(stream, soon());
+  while (reply.type == message_type::kPatience) {
+    still_waiting();
+    reply = net::receive_message(stream, soon());
+  }
+  if (reply.type == message_type::kFailure) throw NodeFailure(decode_failure(reply.payload));
+  if (reply.type != message_type::kData && reply.type != message_type::kAbsent) {
+    throw Error(ErrorCode::kProtocol, fmt::format("{} sent something else than a reply", stream.peer()));
+  }
+  const DataReply data = DataReply::decode(reply.payload);
+  const bool found = reply.type == message_type::kData;
+  if (data.size_bytes != (found ? into.size() : 0)) {
+    throw Error(ErrorCode::kProtocol,
+                fmt::format("{} sent another number of bytes than it was asked for", stream.peer()));
+  }
+  if (found) net::read_exactly(stream, into, soon());
+  compare_epochs(stream, data.epoch);
+  return found;
+}
+
+bool Peers::read(std::uint32_t node, const ReadRequest& request, std::span<std::byte> into,
+                 const std::function<void()>& still_waiting) {
+  for (;;) {
+    auto stream = take_idle(node);
+    const bool reused = stream != nullptr;
+    try {
+      if (!reused) stream = connect({.id = node, .endpoint = membership_.now()->endpoint_of(node)});
+      const bool found = ask(*stream, request, into, still_waiting);
+      give_back(node, std::move(stream));
+      return found;
+    } catch (const NodeFailure&) {
+      give_back(node, std::move(stream));
+      throw;
+    } catch (const Error& error) {
+      // The node may have been started anew since the connection was made.
+      if (reused && error.code() == ErrorCode::kPeerLost) continue;
+      suspect(node);
+      throw;
+    }
+  }
+}
+
+void Peers::announce(const Member& node) {
+  const auto stream = connect(node);
+  net::send_message(*stream, message_type::kSetMembers, membership_.now()->encode(), soon());
+  static_cast<void>(net::receive_message(*stream, soon()));
+}
+
+}  // namespace gyre::store::node

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "gyre/base/clock.h"
+#include "gyre/base/thread_annotations.h"
+#include "gyre/net/job_key.h"
+#include "gyre/net/stream.h"
+#include "gyre/store/node/members.h"
+#include "gyre/store/node/wire.h"
+
+namespace gyre::store::node {
+
+/// This node's connections to the others. Thread-safe: each request has a connection to itself.
+class Peers {
+ public:
+  /// `membership` outlives it.
+  Peers(std::uint32_t self, net::JobKey key, std::uint64_t fingerprint, Membership& membership)
+      : self_(self), key_(std::move(key)), fingerprint_(fingerprint), membership_(membership) {}
+
+  /// Reads from a node into `into`, whose size is the request's. False where the node does not have it, and was not to
+  /// fetch it. `still_waiting` is called about once a second meanwhile. Error: kPeerLost, kTimeout (silent for five
+  /// seconds), …, which make the node suspect for a while; and what made the node itself fail.
+  bool read(std::uint32_t node, const ReadRequest& request, std::span<std::byte> into,
+            const std::function<void()>& still_waiting);
+
+  /// Hands the members of now to a node. Error as read().
+  void announce(const Member& node);
+
+  /// Whether a node has failed lately.
+  bool is_suspect(std::uint32_t node) const GYRE_EXCLUDES(mutex_);
+
+ private:
+  struct Suspicion {
+    SteadyClock::time_point until{};
+    std::chrono::milliseconds last{0};
+  };
+  using Streams = std::vector<std::unique_ptr<net::Stream>>;
+
+  bool ask(net::Stream& stream, const ReadRequest& request, std::span<std::byte> into,
+           const std::function<void()>& still_waiting);
+  void compare_epochs(net::Stream& stream, std::uint64_t epoch);
+  std::unique_ptr<net::Stream> connect(const Member& node) const;
+  std::unique_ptr<net::Stream> take_idle(std::uint32_t node) GYRE_EXCLUDES(mutex_);
+  void give_back(std::uint32_t node, std::unique_ptr<net::Stream> stream) GYRE_EXCLUDES(mutex_);
+  void suspect(std::uint32_t node) GYRE_EXCLUDES(mutex_);
+
+  const std::uint32_t self_;
+  const net::JobKey key_;
+  const std::uint64_t fingerprint_;
+  Membership& membership_;
+  mutable Mutex mutex_;
+  std::map<std::uint32_t, Streams> idle_ GYRE_GUARDED_BY(mutex_);
+  std::map<std::uint32_t, Suspicion> suspicions_ GYRE_GUARDED_BY(mutex_);
+};
+
+}  // namespace gyre::store::node

@@ -1,0 +1,237 @@
+#include "gyre/store/node/server.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <spdlog/logger.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <boost/asio/post.hpp>
+#include <utility>
+
+#include "gyre/base/error.h"
+#include "gyre/base/thread.h"
+#include "gyre/net/async/acceptor.h"
+#include "gyre/net/async/event_loop.h"
+#include "gyre/net/message.h"
+#include "gyre/net/psk_tls.h"
+#include "gyre/net/socket.h"
+#include "gyre/store/node/wire.h"
+
+namespace gyre::store::node {
+
+namespace {
+
+constexpr std::size_t kMostConnections = 1'024;
+constexpr std::size_t kMostUnixPath = 107;
+constexpr std::size_t kCatalogPartBytes = std::size_t{8} << 20;
+/// Who asked and does not read the reply is given up.
+constexpr std::chrono::milliseconds kSendLimit{60'000};
+
+Deadline send_deadline() { return Deadline::after(kSendLimit); }
+
+UniqueFd listen_for_clients(const std::string& path) {
+  if (path.size() > kMostUnixPath) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("the path of the socket, {}, is longer than {} bytes; name a shorter --store-dir", path,
+                            kMostUnixPath));
+  }
+  ::unlink(path.c_str());  // This process has the folder's lock: a socket that is there is nobody's.
+  UniqueFd listener = net::listen_on({.kind = net::Endpoint::Kind::kUnix, .host = path});
+  ::chmod(path.c_str(), S_IRUSR | S_IWUSR);
+  return listener;
+}
+
+}  // namespace
+
+/// Admits other nodes. Its loop's thread does the handshakes.
+class Server::PeerDoor {
+ public:
+  PeerDoor(Server& server, const net::Endpoint& endpoint) {
+    const NodeOptions& options = server.node_.options();
+    net::AcceptorOptions accepting;
+    accepting.what = "the store";
+    accepting.key = options.key;
+    accepting.rank = options.id;
+    accepting.check = [&server](const net::Hello& hello) { check(server.node_, hello); };
+    accepting.admitted = [&server](const net::Hello& hello, const std::shared_ptr<net::AsyncSocket>& socket,
+                                   std::shared_ptr<net::TlsSession> tls) {
+      std::string peer = fmt::format("node {}", hello.rank);
+      UniqueFd fd = net::release_socket(*socket);
+      server.add(tls ? net::make_tls_stream(std::move(fd), std::move(tls), std::move(peer))
+                     : net::make_socket_stream(std::move(fd), std::move(peer)),
+                 Kind::kPeer);
+    };
+    accepting.logger = options.logger;
+    acceptor_ = std::make_shared<net::Acceptor>(loop_.context(), std::move(accepting));
+    auto listener = std::make_shared<UniqueFd>(net::listen_on(endpoint));
+    asio::post(loop_.context(), [this, listener] { acceptor_->listen(std::move(*listener)); });
+  }
+  ~PeerDoor() { loop_.stop(); }
+  PeerDoor(const PeerDoor&) = delete;
+  PeerDoor& operator=(const PeerDoor&) = delete;
+
+ private:
+  static void check(Node& node, const net::Hello& hello) {
+    if (hello.purpose != kPurpose) throw Error(ErrorCode::kProtocol, "the connection was made for something else");
+    if (hello.channel != node.catalog().fingerprint()) {
+      throw Error(ErrorCode::kMismatch,
+                  fmt::format("node {} has listed another data set, or another version of it", hello.rank));
+    }
+    const auto members = node.membership().now();
+    // A newer node than this one has heard of is admitted: it knows the key, and brings the list that names it.
+    if (!members->has(hello.rank) && hello.epoch <= members->epoch) {
+      throw Error(ErrorCode::kMismatch, fmt::format("node {} is not part of the store", hello.rank));
+    }
+  }
+
+  net::EventLoop loop_;
+  std::shared_ptr<net::Acceptor> acceptor_;
+};
+
+Server::Server(Node& node, const ChunkFolder& folder, const std::optional<net::Endpoint>& endpoint)
+    : node_(node),
+      socket_path_(folder.socket().string()),
+      listener_(listen_for_clients(socket_path_)),
+      stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!stop_) throw system_error("cannot make an eventfd", errno);
+  if (endpoint) peers_ = std::make_unique<PeerDoor>(*this, *endpoint);
+  accepting_ = start_thread("serving a store", [this] { accept_clients(); });
+}
+
+Server::~Server() {
+  const std::uint64_t one = 1;
+  static_cast<void>(!::write(stop_.get(), &one, sizeof(one)));
+  accepting_.join();
+  peers_.reset();
+  node_.stop();
+  std::list<Connection> ending;
+  {
+    const MutexLock lock(mutex_);
+    ending_ = true;
+    for (Connection& connection : connections_) ::shutdown(connection.stream->fd(), SHUT_RDWR);
+  }
+  // Nothing is added any more, and the threads only mark themselves.
+  for (;;) {
+    const MutexLock lock(mutex_);
+    if (connections_.empty()) break;
+    ending.splice(ending.begin(), connections_, connections_.begin());
+  }
+  for (Connection& connection : ending) connection.thread.join();
+  ::unlink(socket_path_.c_str());
+}
+
+void Server::accept_clients() {
+  for (;;) {
+    std::array<pollfd, 2> waits{
+        {{.fd = listener_.get(), .events = POLLIN, .revents = 0}, {.fd = stop_.get(), .events = POLLIN, .revents = 0}}};
+    ::poll(waits.data(), waits.size(), -1);
+    if (waits[1].revents != 0) return;
+    try {
+      UniqueFd connection = net::accept_from(listener_.get());
+      if (!connection) continue;
+      const net::PeerCredentials peer = net::peer_credentials(connection.get());
+      if (peer.user != ::geteuid() && peer.user != 0) {
+        node_.options().logger->warn("the store refused process {} of user {}", peer.process, peer.user);
+        continue;
+      }
+      add(net::make_socket_stream(std::move(connection), fmt::format("process {}", peer.process)), Kind::kClient);
+    } catch (const Error& error) {
+      node_.options().logger->warn("the store cannot accept a connection: {}", error.what());
+    }
+  }
+}
+
+void Server::add(std::unique_ptr<net::Stream> stream, Kind kind) {
+  std::list<Connection> over;
+  {
+    const MutexLock lock(mutex_);
+    for (auto it = connections_.begin(); it != connections_.end();) {
+      const auto next = std::next(it);
+      if (it->over) over.splice(over.begin(), connections_, it);
+      it = next;
+    }
+    if (!ending_ && connections_.size() < kMostConnections) {
+      Connection& connection = connections_.emplace_back(Connection{.stream = std::move(stream)});
+      connection.thread = start_thread("serving a connection of a store", [this, &connection, kind] {
+        serve(*connection.stream, kind);
+        const MutexLock again(mutex_);
+        connection.over = true;
+      });
+    }
+  }
+  for (Connection& connection : over) connection.thread.join();
+}
+
+void Server::serve(net::Stream& stream, Kind kind) {
+  Bytes buffer;
+  try {
+    for (;;) {
+      const net::Message request = net::receive_message(stream, Deadline::never());
+      answer(stream, kind, request.type, request.payload, buffer);
+    }
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kPeerLost) {
+      node_.options().logger->warn("the store ends the connection of {}: {}", stream.peer(), error.what());
+    }
+  }
+  ::shutdown(stream.fd(), SHUT_RDWR);
+}
+
+void Server::answer(net::Stream& stream, Kind kind, std::uint16_t type, const Bytes& payload, Bytes& buffer) {
+  if (type == message_type::kRead) {
+    answer_read(stream, kind, payload, buffer);
+  } else if (type == message_type::kSetMembers) {
+    node_.change_members(Members::decode(payload), kind == Kind::kClient);
+    net::send_message(stream, message_type::kMembers, node_.membership().now()->encode(), send_deadline());
+  } else if (type == message_type::kGetMembers) {
+    net::send_message(stream, message_type::kMembers, node_.membership().now()->encode(), send_deadline());
+  } else if (type == message_type::kGetCatalog && kind == Kind::kClient) {
+    send_catalog(stream);
+  } else if (type == message_type::kGetStatus && kind == Kind::kClient) {
+    net::send_message(stream, message_type::kStatus, as_bytes(node_.status()), send_deadline());
+  } else {
+    throw Error(ErrorCode::kProtocol, fmt::format("it sent a message of the unknown type {}", type));
+  }
+}
+
+void Server::answer_read(net::Stream& stream, Kind kind, const Bytes& payload, Bytes& buffer) {
+  const ReadRequest request = ReadRequest::decode(payload);
+  const Piece chunk = node_.catalog().chunk(request.entry, request.chunk);
+  if (request.size_bytes > kMostReadBytes || request.offset_bytes > chunk.size_bytes ||
+      request.size_bytes > chunk.size_bytes - request.offset_bytes) {
+    throw Error(ErrorCode::kProtocol, "it asked for bytes that there are not");
+  }
+  buffer.resize(request.size_bytes);
+  const auto still_waiting = [&] { net::send_message(stream, message_type::kPatience, {}, send_deadline()); };
+  bool found = true;
+  try {
+    if (kind == Kind::kClient) {
+      node_.read(chunk, request.offset_bytes, buffer, still_waiting);
+    } else {
+      found = node_.serve(chunk, request.offset_bytes, buffer, request.only_if_present, still_waiting);
+    }
+  } catch (const Error& error) {
+    net::send_message(stream, message_type::kFailure, encode_failure(error), send_deadline());
+    return;
+  }
+  const DataReply reply{.epoch = node_.membership().now()->epoch, .size_bytes = found ? request.size_bytes : 0};
+  net::send_message(stream, found ? message_type::kData : message_type::kAbsent, reply.encode(), send_deadline());
+  if (found) net::write_exactly(stream, buffer, send_deadline());
+}
+
+void Server::send_catalog(net::Stream& stream) {
+  const Bytes catalog = node_.catalog().encode();
+  std::span<const std::byte> left(catalog);
+  while (!left.empty()) {
+    const auto part = left.first(std::min(kCatalogPartBytes, left.size()));
+    net::send_message(stream, message_type::kCatalogPart, part, send_deadline());
+    left = left.subspan(part.size());
+  }
+  net::send_message(stream, message_type::kCatalogPart, {}, send_deadline());
+}
+
+}  // namespace gyre::store::node

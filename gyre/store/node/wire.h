@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "gyre/base/bytes.h"
+#include "gyre/base/error.h"
+#include "gyre/net/handshake.h"
+
+namespace gyre::store::node {
+
+// What nodes say to each other over TLS, and clients to the daemon of their node over a Unix socket: net::Messages, and
+// a chunk's bytes without a frame around them behind the message that announces them. docs/formats/store.md.
+
+/// Hello::purpose. Far from the numbers of ranks and of the job service.
+constexpr std::uint32_t kPurpose = 0x5301;
+
+/// A connection's memory at both ends, and so the credit that a reader gives with each request.
+constexpr std::uint32_t kMostReadBytes = 4U << 20;
+
+namespace message_type {
+// Requests.
+constexpr std::uint16_t kRead = 0x5301;
+constexpr std::uint16_t kGetMembers = 0x5302;
+constexpr std::uint16_t kSetMembers = 0x5303;
+constexpr std::uint16_t kGetCatalog = 0x5304;  ///< Of clients of this node alone.
+constexpr std::uint16_t kGetStatus = 0x5305;   ///< Likewise.
+// Replies.
+constexpr std::uint16_t kData = 0x5311;
+constexpr std::uint16_t kAbsent = 0x5312;
+constexpr std::uint16_t kPatience = 0x5313;  ///< Once a second, while the bytes are being fetched: this node lives.
+constexpr std::uint16_t kFailure = 0x5314;
+constexpr std::uint16_t kMembers = 0x5315;
+constexpr std::uint16_t kCatalogPart = 0x5316;
+constexpr std::uint16_t kStatus = 0x5317;
+}  // namespace message_type
+
+/// A range of a chunk, within kMostReadBytes.
+struct ReadRequest {
+  std::uint64_t entry = 0;
+  std::uint32_t chunk = 0;
+  std::uint32_t offset_bytes = 0;
+  std::uint32_t size_bytes = 0;
+  bool only_if_present = false;  ///< Else the asked node fetches what it does not have.
+
+  Bytes encode() const;
+  static ReadRequest decode(std::span<const std::byte> bytes);
+};
+
+/// Announces the bytes.
+struct DataReply {
+  std::uint64_t epoch = 0;  ///< Of the members that the sender knows.
+  std::uint32_t size_bytes = 0;
+
+  Bytes encode() const;
+  static DataReply decode(std::span<const std::byte> bytes);
+};
+
+Bytes encode_failure(const Error& error);
+Error decode_failure(std::span<const std::byte> bytes);
+
+}  // namespace gyre::store::node

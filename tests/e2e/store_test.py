@@ -1,0 +1,287 @@
+"""A store of several nodes: any node reads any file, the source is read once, and no failure gives a wrong byte."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import secrets
+import shutil
+import signal
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+from fault_server import fault_server, seldom
+from hosts import Hosts
+from nginx import nginx
+from staging import MIB, some_files, write_files
+from store_nodes import StoreNodes, nothing_runs
+
+ON_DEMAND = "--on-demand"
+
+
+def read_all(nodes: StoreNodes, node: int, files: dict[str, bytes]) -> None:
+    names = sorted(files)
+    assert nodes.read(node, *names) == b"".join(files[name] for name in names), nodes.log(node)
+
+
+def test_two_nodes_read_the_source_once_and_again_never(gyre: Path, tmp_path: Path) -> None:
+    """Each byte leaves the source once, whichever nodes read it, and however often they are started."""
+    files = some_files(1, 30) | {"large.bin": random.Random(1).randbytes(70 * MIB)}
+    total = sum(map(len, files.values()))
+    with fault_server(files) as server, StoreNodes(gyre, tmp_path, 2, f"{server.url}", ON_DEMAND) as nodes:
+        nodes.start()
+        listed = nodes.ask(0, "list").decode()
+        assert len(listed.splitlines()) == len(files)
+        assert f"{70 * MIB:>15} large.bin\n" in listed
+        for node in (0, 1):
+            read_all(nodes, node, files)
+        assert server.sent_bytes == total
+        assert nodes.total("source_bytes") == total
+        kept = [nodes.status(node)["kept_bytes"] for node in (0, 1)]
+        assert min(kept) > 0, "each node keeps a part"
+        assert total <= sum(kept) < total * 1.01
+        for node in (0, 1):
+            assert nodes.end(node) == 0
+            assert not (nodes.store_dir(node) / "store/socket").exists()
+        assert nothing_runs(nodes)
+        nodes.start()
+        for node in (1, 0):
+            read_all(nodes, node, files)
+        assert server.sent_bytes == total, "a restart fetches nothing that is there"
+    assert oct((nodes.store_dir(0) / "store").stat().st_mode)[-3:] == "700"
+
+
+def test_many_readers_of_one_chunk_are_one_fetch(gyre: Path, tmp_path: Path) -> None:
+    files = {"one": random.Random(2).randbytes(30 * MIB)}
+    with fault_server(files) as server, StoreNodes(gyre, tmp_path, 2, server.url, ON_DEMAND) as nodes:
+        nodes.start()
+        readers = [threading.Thread(target=read_all, args=(nodes, i % 2, files)) for i in range(8)]
+        for reader in readers:
+            reader.start()
+        for reader in readers:
+            reader.join()
+        assert server.sent_bytes == len(files["one"])
+
+
+def test_a_source_that_fails_gives_no_wrong_byte(gyre: Path, tmp_path: Path) -> None:
+    files = some_files(5) | {"large.bin": random.Random(5).randbytes(65 * MIB)}
+    with (
+        fault_server(files, seldom(5, 0.5)) as server,
+        StoreNodes(gyre, tmp_path, 2, server.url) as nodes,
+    ):
+        nodes.start()
+        for node in (0, 1):
+            read_all(nodes, node, files)
+        assert server.faults
+        assert nodes.total("setbacks") > 0
+
+
+@pytest.mark.needs_root
+@pytest.mark.needs_programs("nginx")
+def test_four_hosts_read_from_nginx_once(gyre: Path, tmp_path: Path) -> None:
+    """Over links, each node with its own disk; what lies on another node comes from there."""
+    files = some_files(4, 40, 2 * MIB)
+    write_files(tmp_path / "web", files)
+    total = sum(map(len, files.values()))
+    log = tmp_path / "access.log"
+    with Hosts.create(5, "1gbit") as hosts:
+        prefixes = [hosts.command_on(host, []) for host in range(5)]
+        with (
+            nginx(
+                tmp_path / "web", tmp_path, f"access_log {log};", address=hosts.address(4), prefix=prefixes[4]
+            ) as url,
+            StoreNodes(
+                gyre, tmp_path, 4, url, addresses=[hosts.address(i) for i in range(4)], prefixes=prefixes[:4]
+            ) as nodes,
+        ):
+            nodes.start()
+            nodes.wait_until_fetched()
+            assert nodes.total("source_bytes") == total
+            for node in range(4):
+                read_all(nodes, node, files)
+            assert nodes.total("source_bytes") == total
+            assert sum(map(len, map(nodes.chunk_files, range(4)))) == len(files)
+            assert all(nodes.chunk_files(node) for node in range(4))
+    lines = [line.split() for line in log.read_text().splitlines()]
+    sent = sum(int(words[9]) for words in lines if words[5] == '"GET' and not words[6].endswith("/"))
+    assert sent == total, "what nginx says that it has sent"
+
+
+def test_strangers_read_nothing(gyre: Path, tmp_path: Path) -> None:
+    """A program in a node's place that has another key, and one with the right key that is in nobody's list."""
+    files = some_files(6)
+    total = sum(map(len, files.values()))
+    with fault_server(files) as server, StoreNodes(gyre, tmp_path, 3, server.url, ON_DEMAND) as nodes:
+        nodes.start(0, 1, members=nodes.named([0, 1]))
+        read_all(nodes, 0, files)
+        assert server.sent_bytes == total
+        nodes.end(1)
+        other_key = tmp_path / "other"
+        other_key.write_text(secrets.token_hex(32))
+        for stranger, key_file, members in ((1, other_key, [0, 1]), (2, nodes.key_file, [0, 1, 2])):
+            shutil.rmtree(nodes.store_dir(stranger), ignore_errors=True)
+            served = nodes.status(0)["served_bytes"]
+            sent = server.sent_bytes
+            nodes.start(stranger, key_file=key_file, members=nodes.named(members))
+            read_all(nodes, stranger, files)
+            assert server.sent_bytes == sent + total, "node 0 has given it nothing"
+            read_all(nodes, 0, files)
+            assert nodes.status(0)["served_bytes"] == served
+            assert nodes.status(stranger)["served_bytes"] == 0
+            nodes.end(stranger)
+    assert "does not know this job's key" in nodes.log(0) + nodes.log(1), nodes.log(0) + nodes.log(1)
+    assert "node 2 is not part of the store" in nodes.log(0), nodes.log(0)
+
+
+def test_a_damaged_chunk_is_fetched_again(gyre: Path, tmp_path: Path) -> None:
+    """One bit of one chunk on each node, whether a program of that node reads it or another node."""
+    files = some_files(7, 20)
+    total = sum(map(len, files.values()))
+    generator = random.Random(7)
+    with fault_server(files) as server, StoreNodes(gyre, tmp_path, 2, server.url) as nodes:
+        nodes.start()
+        nodes.wait_until_fetched()
+        for reader in (0, 1):
+            for owner in (0, 1):
+                chunk = generator.choice(nodes.chunk_files(owner))
+                body = bytearray(chunk.read_bytes())
+                at = generator.randrange(len(body) - 4)  # The last four bytes are zeros that nobody reads.
+                body[at] ^= 1 << generator.randrange(8)
+                chunk.write_bytes(body)
+            read_all(nodes, reader, files)
+        cut = nodes.chunk_files(0)[0]
+        os.truncate(cut, cut.stat().st_size // 2)
+        read_all(nodes, 1, files)
+        damaged = nodes.total("damaged_chunks")
+        assert damaged >= 4, "found by a daemon, or by a program that then asked it"
+        assert total < server.sent_bytes < total + 6 * 200_000
+    assert "is damaged" in nodes.log(0) + nodes.log(1)
+
+
+def test_a_stopped_node_delays_and_falsifies_nothing(gyre: Path, tmp_path: Path) -> None:
+    """SIGSTOP: its connections stand, and say nothing."""
+    files = some_files(8)
+    with fault_server(files) as server, StoreNodes(gyre, tmp_path, 2, server.url, ON_DEMAND) as nodes:
+        nodes.start()
+        read_all(nodes, 0, files)
+        os.kill(nodes.daemons[1].pid, signal.SIGSTOP)
+        read_all(nodes, 0, files)
+        assert server.sent_bytes > sum(map(len, files.values())), "what was there was fetched again"
+        os.kill(nodes.daemons[1].pid, signal.SIGCONT)
+        read_all(nodes, 1, files)
+
+
+@pytest.mark.parametrize("seed", [11, 12])
+def test_nodes_are_killed_at_random_and_every_byte_is_right(gyre: Path, tmp_path: Path, seed: int) -> None:
+    """Ten kills of one of three nodes, each at a random moment of a reading; then nothing is fetched again."""
+    files = some_files(seed, 16, MIB) | {"large.bin": random.Random(seed).randbytes(66 * MIB)}
+    total = sum(map(len, files.values()))
+    generator = random.Random(seed)
+    with fault_server(files) as server, StoreNodes(gyre, tmp_path, 3, server.url, ON_DEMAND) as nodes:
+        nodes.start()
+        for kill in range(10):
+            victim = generator.randrange(3)
+            reader = generator.choice([node for node in range(3) if node != victim])
+            reading = threading.Thread(target=nodes.end, args=(victim, signal.SIGKILL))
+            delay = generator.random() * 0.5
+            timer = threading.Timer(delay, reading.start)
+            timer.start()
+            names = generator.sample(sorted(files), 8)
+            assert nodes.read(reader, *names) == b"".join(files[name] for name in names), f"kill {kill}"
+            timer.join()
+            reading.join()
+            nodes.start(victim)
+        for node in range(3):
+            read_all(nodes, node, files)
+        sent = server.sent_bytes
+        for node in range(3):
+            read_all(nodes, node, files)
+        assert server.sent_bytes == sent
+        # While a node is gone, others fetch what it has; of a killed one, what was under way.
+        assert total <= sent <= 3 * total
+        for node in range(3):
+            assert list((nodes.store_dir(node) / "store/new").iterdir()) == []
+
+
+def test_a_node_more_and_a_node_less(gyre: Path, tmp_path: Path) -> None:
+    """A new node takes its part over from the others; what a node that leaves had is fetched again."""
+    files = some_files(9, 60)
+    total = sum(map(len, files.values()))
+    with fault_server(files) as server, StoreNodes(gyre, tmp_path, 3, server.url) as nodes:
+        nodes.start(0, 1, members=nodes.named([0, 1]))
+        nodes.wait_until_fetched()
+        assert server.sent_bytes == total
+        nodes.ask(0, "members", "--set", nodes.nodes)  # Node 2 is not there yet.
+        nodes.start(2)
+        read_all(nodes, 0, files)  # Whose requests bring the new list.
+        nodes.wait_until(2, lambda status: status["epoch"] == 2 and not status["fetching_ahead"])
+        read_all(nodes, 2, files)
+        assert nodes.status(2)["peer_chunks"] > 0
+        assert nodes.status(1)["epoch"] == 2
+        assert server.sent_bytes == total, "a node more costs no reading from the source"
+        nodes.ask(1, "members", "--set", nodes.named([1, 2]))
+        nodes.end(0)
+        for node in (1, 2):
+            nodes.wait_until(node, lambda status: status["epoch"] == 3 and not status["fetching_ahead"])
+            read_all(nodes, node, files)
+        assert server.sent_bytes <= 2 * total
+        assert "cannot give" not in nodes.log(1) + nodes.log(2)
+
+
+@pytest.mark.needs_root
+def test_a_full_disk_costs_readings_and_no_failure(gyre: Path, tmp_path: Path) -> None:
+    """A disk of 2 MB for a set of 8: what does not fit is read from the source whenever it is needed."""
+    files = {f"f{i}": random.Random(i).randbytes(MIB) for i in range(8)}
+    mount = f'mount -t tmpfs -o size=2m,mode=700 none "{tmp_path}/node0" && exec "$@"'
+    prefix = ["unshare", "-m", "--propagation", "private", "sh", "-c", mount, "sh"]
+    (tmp_path / "node0").mkdir()
+    with fault_server(files) as server, StoreNodes(gyre, tmp_path, 1, server.url, prefixes=[prefix]) as nodes:
+        nodes.start()
+        # The mount is the daemon's own: readers reach its socket by way of its namespace.
+        nodes.prefixes = [["nsenter", "-m", "-t", str(nodes.daemons[0].pid)]]
+        for _ in range(2):
+            read_all(nodes, 0, files)
+        status = nodes.status(0)
+        assert status["unkept_chunks"] > 0
+        assert 0 < status["kept_chunks"] < 8
+    assert "cannot be kept is read from its source" in nodes.log(0)
+
+
+def test_bad_words_are_one_clear_error(gyre: Path, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("short")
+    two = "0=tcp:127.0.0.1:1,1=tcp:127.0.0.1:2"
+    serve = ["serve", "--store-dir", str(tmp_path / "there"), str(tmp_path)]
+    for words, said in [
+        ([*serve, "--nodes", two], "--nodes needs --key-file"),
+        ([*serve, "--nodes", two, "--key-file", str(key)], "holds no key"),
+        ([*serve, "--nodes", "0=tcp:a:1,0=tcp:b:1", "--key-file", str(key)], "two nodes with the number 0"),
+        ([*serve, "--node", "3", "--nodes", two, "--key-file", str(key)], "--node"),
+        ([*serve, "--job", "a/b"], "a name without /"),
+        (["cat", "--store-dir", str(tmp_path / "there"), "x"], "no daemon of a store runs"),
+    ]:
+        done = subprocess.run([gyre, "store", *words], capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode in (1, 2), words
+        assert said in done.stderr or "holds no key" in done.stderr, done.stderr
+        assert len(done.stderr.strip().splitlines()) <= 2
+    with contextlib.suppress(FileNotFoundError):
+        assert not list((tmp_path / "there").iterdir())
+
+
+def test_two_daemons_do_not_share_a_folder(gyre: Path, tmp_path: Path) -> None:
+    write_files(tmp_path / "set", {"a": b"a"})
+    with StoreNodes(gyre, tmp_path, 1, str(tmp_path / "set")) as nodes:
+        nodes.start()
+        second = subprocess.run(
+            [gyre, "store", "serve", "--store-dir", nodes.store_dir(0), tmp_path / "set"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert second.returncode == 2
+        assert "another `gyre store serve` has" in second.stderr
+        assert nodes.read(0, "a") == b"a"
