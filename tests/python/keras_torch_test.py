@@ -91,3 +91,21 @@ def a_sparse_gradient_is_refused() -> None:
 
 def test_sparse_gradients_of_torch_are_refused(run_ranks) -> None:
     run_ranks(2, a_sparse_gradient_is_refused)
+
+
+def batches_are_normalized_together() -> None:
+    hvd.init()
+    inputs = numpy.random.default_rng(0).standard_normal((6, 4)).astype("float32")
+    own = inputs[:1] if hvd.rank() == 0 else inputs[1:]
+    layers = [hvd.SyncBatchNormalization(), keras.layers.BatchNormalization()]
+    values = [torch.tensor(own, requires_grad=True), torch.tensor(inputs, requires_grad=True)]
+    for layer, value in zip(layers, values, strict=True):
+        ((layer(value, training=True) + 0.1 * value) ** 4).sum().backward()
+    whole = values[1].grad[:1] if hvd.rank() == 0 else values[1].grad[1:]
+    numpy.testing.assert_allclose(values[0].grad, whole, rtol=1e-4, atol=1e-4)
+    for found, wanted in zip(layers[0].non_trainable_variables, layers[1].non_trainable_variables, strict=True):
+        numpy.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-5)
+
+
+def test_moments_are_over_all_ranks_values(run_ranks) -> None:
+    run_ranks(2, batches_are_normalized_together)

@@ -319,23 +319,46 @@ def test_the_best_model_is_saved_where_the_script_says(run_ranks) -> None:
     run_ranks(1, checkpoints_need_a_path)
 
 
-def a_rank_stops_after_one_epoch() -> None:
-    """Without an agreement, as EarlyStopping does on metrics that are not averaged."""
+def ranks_stop_together() -> None:
+    """EarlyStopping before MetricAverageCallback, so that only one rank's metric ends its patience."""
     hvd.init()
 
-    class Stop(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
-            self.model.stop_training = hvd.rank() == 1
+    class Own(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            logs["own"] = float(epoch if hvd.rank() == 1 and epoch > 0 else -epoch)
 
+    stop = keras.callbacks.EarlyStopping("own", patience=1, mode="min")
+    model = compiled(network())
+    history = fit(model, BROADCAST(0), Own(), stop, hvd.callbacks.MetricAverageCallback(), epochs=5)
+    assert len(history.epoch) == 2
+    check_same_on_all_ranks(model)
+    # The next fit() trains again, and one that stops within an epoch waits for the others at its end.
+
+    class Leave(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
+            if hvd.rank() == 0 and batch == 1:
+                self.model.stop_training = True
+
+    assert len(fit(model, BROADCAST(0), epochs=2).epoch) == 2
+    assert len(fit(model, BROADCAST(0), Leave(), epochs=3).epoch) == 1
+    check_same_on_all_ranks(model)
+
+
+def test_all_ranks_stop_after_the_epoch_after_which_one_stops(run_ranks) -> None:
+    run_ranks(2, ranks_stop_together)
+
+
+def a_rank_has_fewer_epochs() -> None:
+    hvd.init()
     model = compiled(network())
     if hvd.rank() == 1:
-        fit(model, BROADCAST(0), Stop(), epochs=3)
+        fit(model, BROADCAST(0), epochs=1)
         return
-    assert "rank 1" in fails_with(PeerLeftError, lambda: fit(model, BROADCAST(0), Stop(), epochs=3))
+    assert "rank 1" in fails_with(PeerLeftError, lambda: fit(model, BROADCAST(0), epochs=3))
 
 
 def test_a_rank_that_leaves_fit_early_is_named(run_ranks) -> None:
-    run_ranks(2, a_rank_stops_after_one_epoch)
+    run_ranks(2, a_rank_has_fewer_epochs)
 
 
 def a_rank_dies_in_its_third_batch() -> None:

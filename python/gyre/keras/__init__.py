@@ -44,6 +44,7 @@ from gyre._operations import ReduceOperation
 from gyre._runtime import is_initialized, shutdown
 from gyre.errors import Error
 from gyre.keras import callbacks
+from gyre.keras._batch_normalization import SyncBatchNormalization
 from gyre.keras._initialization import init
 from gyre.keras._optimizer import DistributedOptimizer, PartialDistributedOptimizer
 from gyre.keras._saving import load_model
@@ -64,6 +65,7 @@ __all__ = [
     "ProcessSet",
     "Product",
     "Sum",
+    "SyncBatchNormalization",
     "add_process_set",
     "allgather",
     "allreduce",

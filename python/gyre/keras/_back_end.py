@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import keras
 
 from gyre._job.gradient_exchange import Gradient, Layout
+from gyre._job.process_sets import ProcessSet
 from gyre._operations import Reduction
 from gyre._runtime import Runtime
 from gyre.errors import UnsupportedError
@@ -36,6 +37,9 @@ class BackEnd(Protocol):
 
     def zeros_like(self, variable: Any) -> Any:
         """A gradient of the variable."""
+
+    def sum_over_ranks(self, process_set: ProcessSet, tensor: Any) -> Any:
+        """With the gradient of the sum of all ranks' losses."""
 
     def conditionally(self, condition: Any, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
         """Calls one of them, for its effects."""

@@ -8,9 +8,10 @@ from typing import Any
 import tensorflow as tf
 
 from gyre._job.gradient_exchange import Gradient, Layout
-from gyre._operations import Reduction
+from gyre._job.process_sets import ProcessSet, runtime_of
+from gyre._operations import ReduceOperation, Reduction
 from gyre._runtime import Runtime
-from gyre._tensorflow import gradients
+from gyre._tensorflow import differentiable, gradients
 from gyre._tensorflow.sparse import reduce_sparse
 
 
@@ -40,6 +41,10 @@ class TensorFlowBackEnd:
 
     def zeros_like(self, variable: Any) -> Any:
         return tf.zeros(variable.shape, variable.dtype)
+
+    def sum_over_ranks(self, process_set: ProcessSet, tensor: Any) -> Any:
+        [result] = differentiable.allreduce(runtime_of(process_set), [tensor], Reduction(ReduceOperation.SUM), None)
+        return result
 
     def conditionally(self, condition: Any, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
         def effect_of(branch: Callable[[], None]) -> Callable[[], Any]:

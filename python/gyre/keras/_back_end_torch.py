@@ -8,10 +8,12 @@ from typing import Any
 import torch
 
 from gyre._job.gradient_exchange import Gradient, Layout
-from gyre._operations import Reduction
+from gyre._job.process_sets import ProcessSet
+from gyre._operations import ReduceOperation, Reduction
 from gyre._runtime import Runtime
 from gyre._tensors.memory import DATA_TYPE_NUMBERS, check_tensor, dense, memory_of, tensor_over
 from gyre.errors import UnsupportedError
+from gyre.torch import differentiable
 
 
 class TorchBackEnd:
@@ -45,6 +47,9 @@ class TorchBackEnd:
 
     def zeros_like(self, variable: Any) -> torch.Tensor:
         return torch.zeros_like(variable.value, requires_grad=False)
+
+    def sum_over_ranks(self, process_set: ProcessSet, tensor: torch.Tensor) -> torch.Tensor:
+        return differentiable.allreduce([tensor], None, Reduction(ReduceOperation.SUM), process_set, one=True)[0]
 
     def conditionally(self, condition: Any, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
         if bool(condition):

@@ -4,6 +4,7 @@ Its callbacks share one of these for a model. It
 * broadcasts the root's variables before the first batch, if a callback asks for it,
 * checks after the first batch that every trainable variable was exchanged and is equal on all ranks,
 * waits at the end of an epoch for ranks with more batches, and gives all ranks the state of the last one,
+* ends fit() on all ranks after the same epoch, if a callback on any of them asks for that (EarlyStopping),
 * raises Gyre's own error where TensorFlow would raise one that only quotes it.
 """
 
@@ -20,7 +21,7 @@ import numpy
 from gyre._job import arrays
 from gyre._job.joining import join
 from gyre._job.process_sets import ProcessSet, global_process_set, root_in, runtime_of
-from gyre._operations import Kind
+from gyre._operations import Kind, ReduceOperation, Reduction
 from gyre._program_position import stacklevel_of_program
 from gyre._runtime import current
 from gyre.errors import MismatchError, UnsupportedError
@@ -54,6 +55,8 @@ class Fit:
     def begin(self) -> None:
         """on_train_begin(), of each callback."""
         self._checked_exchange = self._checked_replicas = self._in_epoch = False
+        if current().size > 1:
+            self._agree_on_stops()
         if current().size > 1 and keras.backend.backend() == "tensorflow":
             self._prepare_tensorflow()
 
@@ -105,6 +108,26 @@ class Fit:
                 _state.broadcast(runtime, self._variables(), root_in(process_set, last, "fit"), _WHAT)
                 for one in self._distributions():
                     one.forget_passes()  # The ranks' numbers of passes since their last step differ.
+
+    def _agree_on_stops(self) -> None:
+        """fit() looks whether to stop after its callbacks have seen an epoch. Keras's History comes after those of the
+        program."""
+        history = self._model.history
+        if not isinstance(history, keras.callbacks.History) or "on_epoch_end" in vars(history):
+            return
+        inherited = history.on_epoch_end
+
+        def on_epoch_end(epoch: int, logs: Any = None) -> None:
+            inherited(epoch, logs)
+            for process_set in self._process_sets():
+                runtime, own = runtime_of(process_set), numpy.array([int(self._model.stop_training)])
+                any_of_them = numpy.empty_like(own)
+                maximum = Reduction(ReduceOperation.MAX)
+                request = arrays.request(runtime, Kind.ALLREDUCE, own, target=any_of_them, reduction=maximum)
+                arrays.run(runtime, [request])
+                self._model.stop_training = bool(any_of_them[0])
+
+        history.on_epoch_end = on_epoch_end
 
     def _optimizers(self) -> list[Any]:
         """All that are found on the model: a subclass of Model may have several."""

@@ -46,10 +46,9 @@ from gyre._job.process_sets import ProcessSet, global_process_set
 from gyre._operations import ReduceOperation
 from gyre._runtime import is_initialized, shutdown
 from gyre.errors import Error
-from gyre.keras import DistributedOptimizer
+from gyre.keras import DistributedOptimizer, SyncBatchNormalization
 from gyre.tensorflow._absent import (
     BroadcastGlobalVariablesHook,
-    SyncBatchNormalization,
     broadcast_global_variables,
     broadcast_object_fn,
 )

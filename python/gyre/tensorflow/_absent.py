@@ -32,14 +32,3 @@ class BroadcastGlobalVariablesHook:
             "BroadcastGlobalVariablesHook is for the estimators of TensorFlow 1; use broadcast_variables(), or "
             "gyre.keras.callbacks.BroadcastGlobalVariablesCallback in fit()"
         )
-
-
-class SyncBatchNormalization:
-    """UnsupportedError when made."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        del arguments, options
-        raise UnsupportedError(
-            "Gyre has no SyncBatchNormalization for Keras 3; keras.layers.GroupNormalization and LayerNormalization do "
-            "not depend on the batch that a rank has"
-        )
