@@ -44,7 +44,10 @@ ended, as they were at one moment; only you can read it. Code that was uploaded,
 To restore it: stop the server, put the copy in its folder as catalog.db, remove catalog.db-wal and catalog.db-shm, and
 start the server. What had been running is found again, or starts again.
 
+Without --folder it is the server that commands of this user find, or else the one in the default folder.
+
 Examples:
+  gyre server backup /backup/gyre-monday.db
   gyre server --folder /srv/gyre backup /backup/gyre-monday.db)";
 
 constexpr char kExplanation[] = R"(
@@ -255,6 +258,10 @@ std::vector<net::Endpoint> ServerCommand::endpoints(const std::vector<std::strin
   }
   // Verbs of this machine come through the first one.
   endpoints.insert(endpoints.begin(), doors.begin(), doors.end());
+  for (const net::Endpoint& door : doors) {
+    const fs::path place(door.host);
+    if (place.is_absolute() && !fs::exists(place.parent_path())) make_door_folder(place.parent_path());
+  }
   if (!doors.empty()) return endpoints;
   fs::path door = ::geteuid() == 0 ? jobs::client::door_of_root() : jobs::client::door_of_user(environment);
   if (door.empty()) door = folder / "gyre.sock";
@@ -263,15 +270,25 @@ std::vector<net::Endpoint> ServerCommand::endpoints(const std::vector<std::strin
   return endpoints;
 }
 
-int ServerCommand::back_up(const fs::path& folder) const {
+fs::path ServerCommand::file_in(const std::vector<std::string>& environment) const {
+  return server_file_.empty() ? jobs::client::default_server_file(environment) : fs::absolute(server_file_);
+}
+
+int ServerCommand::back_up(const std::vector<std::string>& environment) const {
   const fs::path file = fs::absolute(backup_);
+  fs::path folder = folder_in(environment);
+  if (folder_.empty()) {
+    // The server that the other commands find, which may have been started with another folder.
+    const auto found = jobs::client::read_server_file(file_in(environment));
+    if (found && !found->folder.empty()) folder = found->folder;
+  }
   jobs::catalog::Catalog::back_up(folder / "catalog.db", file);
   fmt::print(stderr, "gyre server backup: {} has the catalog of {}\n", file.string(), folder.string());
   return 0;
 }
 
 int ServerCommand::run(const std::vector<std::string>& environment) const {
-  if (backup_verb_->parsed()) return back_up(folder_in(environment));
+  if (backup_verb_->parsed()) return back_up(environment);
   const EndSignals signals;  // Before any thread, so that none of them gets these signals.
   const fs::path folder = folder_in(environment);
   make_folder(folder);
@@ -295,7 +312,7 @@ int ServerCommand::run(const std::vector<std::string>& environment) const {
     if (equals != std::string::npos) options.environment[entry.substr(0, equals)] = entry.substr(equals + 1);
   }
   auto service = std::make_shared<Service>(options);
-  ServerFile own{.user = own_user(*service)};
+  ServerFile own{.user = own_user(*service), .folder = folder.string()};
 
   net::http::ServerOptions http;
   http.what = "the job server";
@@ -316,8 +333,7 @@ int ServerCommand::run(const std::vector<std::string>& environment) const {
   own.server = texts.front();
   if (texts.size() > 1) own.remote = texts.back();
   keep_server_file(own_file, own, *logger);
-  const fs::path found_at =
-      server_file_.empty() ? jobs::client::default_server_file(environment) : fs::absolute(server_file_);
+  const fs::path found_at = file_in(environment);
   keep_server_file(found_at, own, *logger);
   fmt::print(stderr, "gyre server: listens on {}; folder {}; commands of {} find it through {}\n",
              fmt::join(texts, ", "), folder.string(), own.user, found_at.string());

@@ -23,8 +23,10 @@ class ServerCommand {
   int run(const std::vector<std::string>& environment) const;
 
  private:
-  int back_up(const std::filesystem::path& folder) const;
+  int back_up(const std::vector<std::string>& environment) const;
   std::filesystem::path folder_in(const std::vector<std::string>& environment) const;
+  /// Where commands of this user find the server.
+  std::filesystem::path file_in(const std::vector<std::string>& environment) const;
   /// The door of this machine first.
   std::vector<net::Endpoint> endpoints(const std::vector<std::string>& environment,
                                        const std::filesystem::path& folder) const;

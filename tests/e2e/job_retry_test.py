@@ -50,7 +50,7 @@ def test_a_backup_of_a_server_that_runs_is_a_server(pool: JobServer, tmp_path: P
     pool.ok(*SUBMIT, "kept", "--", "true")
     pool.ok("job", "wait", "kept")
     backup = tmp_path / "backup.db"
-    pool.ok("server", "backup", str(backup), "--folder", str(pool.folder))
+    pool.ok("server", "backup", str(backup))  # Of the server that commands find, whose folder is not the default one.
     assert backup.stat().st_mode & 0o777 == 0o600
     again = pool.verb("server", "backup", str(backup), "--folder", str(pool.folder))
     assert again.returncode != 0

@@ -201,4 +201,10 @@ std::vector<Job> Jobs::ended_before(TimeUs time, int most) {
 
 void Jobs::remark(Id id, const Cause& cause) { record(store_, job_event(get(id), "job", cause)); }
 
+bool Jobs::has_event(Id id, std::string_view reason, TimeUs since) {
+  Query query(store_.database, "SELECT 1 FROM events WHERE job_id = ?1 AND reason = ?2 AND time_us >= ?3 LIMIT 1", id,
+              reason, since);
+  return query.next();
+}
+
 }  // namespace gyre::jobs::catalog

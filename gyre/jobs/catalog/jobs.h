@@ -66,6 +66,8 @@ class Jobs {
 
   /// A remark in its events, without any change: "containerSettings is ignored on this cluster".
   void remark(Id id, const Cause& cause);
+  /// Whether an event of the job has had this reason since then.
+  bool has_event(Id id, std::string_view reason, TimeUs since);
 
  private:
   Store& store_;

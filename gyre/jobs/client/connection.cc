@@ -86,7 +86,8 @@ std::optional<ServerFile> read_server_file(const fs::path& path) {
                       .user = json.value("user", ""),
                       .token = json.value("token", ""),
                       .remote = json.value("remote", ""),
-                      .server_account = json.value("serverAccount", "")};
+                      .server_account = json.value("serverAccount", ""),
+                      .folder = json.value("folder", "")};
   } catch (const nlohmann::json::exception&) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{} does not say where a job server listens; `gyre server` writes such a file again",
@@ -100,6 +101,7 @@ void write_server_file(const fs::path& path, const ServerFile& file) {
   if (!file.token.empty()) json["token"] = file.token;
   if (!file.remote.empty()) json["remote"] = file.remote;
   if (!file.server_account.empty()) json["serverAccount"] = file.server_account;
+  if (!file.folder.empty()) json["folder"] = file.folder;
   const std::string text = json.dump(2) + "\n";
   std::string temporary = path.string() + ".XXXXXX";
   const UniqueFd fd(::mkostemp(temporary.data(), O_CLOEXEC));  // For its user alone.

@@ -38,6 +38,7 @@ struct ServerFile {
   std::string token{};           ///< Empty: on a unix socket the kernel says who asks.
   std::string remote{};          ///< The same server over TCP; empty: it does not listen there.
   std::string server_account{};  ///< By name: whose server may get the token. Empty: ours, or root's.
+  std::string folder{};          ///< Of the server's state, on its own machine. Empty: not known.
 
   bool operator==(const ServerFile&) const = default;
 };

@@ -147,6 +147,10 @@ TEST_F(JobServiceTest, a_service_that_starts_again_takes_over_what_runs_and_star
   EXPECT_EQ(ended("long").execution_state, ExecutionState::kSucceeded) << events_of("long");
   EXPECT_EQ(log_of("long"), "done\n");
   EXPECT_EQ(content_of(share_ / "starts"), "started\n");
+  const std::string events = events_of("long");
+  const std::size_t first = events.find("all nodes are prepared");
+  ASSERT_NE(first, std::string::npos) << events;
+  EXPECT_EQ(events.find("all nodes are prepared", first + 1), std::string::npos) << events;
   EXPECT_EQ(ended("next").execution_state, ExecutionState::kSucceeded);
 }
 

@@ -151,6 +151,8 @@ NodeState node_state_from_json(const Json& json, std::string_view what) {
 void save(const NodeState& state, const NodeFolders& folders) {
   const std::string text = to_json(state).dump(-1, ' ', false, Json::error_handler_t::replace);
   write_file_atomically(folders.current(), as_bytes(text));
+  // It holds the job's secrets. Its folder is closed to others already; copies of it need not be.
+  std::filesystem::permissions(folders.current(), std::filesystem::perms(0600));
 }
 
 std::optional<NodeState> load_state(const NodeFolders& folders) {

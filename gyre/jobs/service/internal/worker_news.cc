@@ -17,6 +17,7 @@ using catalog::NodeState;
 
 /// Of a job whose processes were ended by SIGTERM.
 constexpr int kTerminatedExitCode = 128 + SIGTERM;
+constexpr const char* kPrepared = "prepared";
 
 bool is_not_the_jobs(const agent::JobError& error) {
   return error.code == agent::error_code::kInternal || error.code == agent::error_code::kUnusablePath;
@@ -36,10 +37,12 @@ void Worker::hear(const drivers::Event& event) {
     case Kind::kRunning:
     case Kind::kNote: {
       const MutexLock lock(ledger_.mutex);
-      const Id job = ledger_.catalog.attempts().get(event.attempt).job;
-      const bool runs = event.kind == Kind::kRunning;
-      return ledger_.catalog.jobs().remark(
-          job, runs ? Cause{"prepared", "all nodes are prepared; the job runs"} : Cause{"note", event.text});
+      const Attempt attempt = ledger_.catalog.attempts().get(event.attempt);
+      catalog::Jobs jobs = ledger_.catalog.jobs();
+      if (event.kind == Kind::kNote) return jobs.remark(attempt.job, {"note", event.text});
+      // Nodes tell a server that has started again that their attempt runs, which its events have had already.
+      if (jobs.has_event(attempt.job, kPrepared, attempt.planned)) return;
+      return jobs.remark(attempt.job, {kPrepared, "all nodes are prepared; the job runs"});
     }
     case Kind::kAgentCame:
     case Kind::kAgentGone: return;
