@@ -21,6 +21,7 @@
 #include "gyre/base/progress_bar.h"
 #include "gyre/cli/number_check.h"
 #include "gyre/cli/table.h"
+#include "gyre/store/node/store_source.h"
 #include "gyre/store/sources/text.h"
 #include "gyre/store/staging/patterns.h"
 
@@ -205,7 +206,8 @@ StageCommand::Opened StageCommand::open(const std::vector<std::string>& environm
   Opened opened;
   for (const std::string& given : names_) {
     const auto [name, contents] = without_star(given);
-    auto source = store::open_source(name, known);
+    auto source = name.starts_with(store::node::kStoreScheme) ? store::node::open_store_source(name)
+                                                              : store::open_source(name, known);
     std::vector<store::Object> objects = source->list({}, patience);
     const std::string folder = azcopy_ && !contents ? folder_for(name, objects) : "";
     opened.listings.push_back(

@@ -32,8 +32,8 @@ std::unique_ptr<Stream> with_encryption(std::unique_ptr<Stream> plain, TlsSessio
 }
 
 std::unique_ptr<Stream> connect_securely(const Endpoint& endpoint, const JobKey& key, const Hello& hello,
-                                         Deadline deadline) {
-  auto stream = make_socket_stream(connect_to(endpoint, deadline), to_string(endpoint));
+                                         Deadline accepted, Deadline deadline) {
+  auto stream = make_socket_stream(connect_to(endpoint, accepted), to_string(endpoint));
   const Transcript transcript = prove_to_acceptor(*stream, key, hello, deadline);
   return with_encryption(std::move(stream), TlsSession::Side::kConnector, key, transcript, deadline);
 }

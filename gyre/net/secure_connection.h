@@ -17,9 +17,10 @@ std::unique_ptr<Stream> with_encryption(std::unique_ptr<Stream> plain, TlsSessio
                                         const Transcript& transcript, Deadline deadline);
 
 /// A connection whose both sides have proved that they know the key and mean what `hello` says (which has to state that
-/// this side encrypts), encrypted where it leaves this host.
+/// this side encrypts), encrypted where it leaves this host. The endpoint has to accept it until `accepted`; whoever is
+/// there may be busy, and has until `deadline` for the rest.
 /// Error(kAuthentication | kTimeout | kPeerLost | kProtocol | kMismatch).
 std::unique_ptr<Stream> connect_securely(const Endpoint& endpoint, const JobKey& key, const Hello& hello,
-                                         Deadline deadline);
+                                         Deadline accepted, Deadline deadline);
 
 }  // namespace gyre::net

@@ -16,7 +16,7 @@ import pytest
 from fault_server import fault_server, seldom
 from hosts import Hosts
 from nginx import nginx
-from staging import MIB, some_files, write_files
+from staging import MIB, contents, run_stage, some_files, write_files
 from store_nodes import StoreNodes, nothing_runs
 
 ON_DEMAND = "--on-demand"
@@ -206,6 +206,60 @@ def test_nodes_are_killed_at_random_and_every_byte_is_right(gyre: Path, tmp_path
             assert list((nodes.store_dir(node) / "store/new").iterdir()) == []
 
 
+@pytest.mark.parametrize("seed", [21])
+def test_random_histories_agree_with_the_source(gyre: Path, tmp_path: Path, seed: int) -> None:
+    """Reads, kills, stops, starts, damage and changes of the members in any order: a model knows each byte.
+
+    It also knows what the source may have to give: each object once, and once more for whatever a fault has taken away.
+    """
+    generator = random.Random(seed)
+    files = some_files(seed, 24, 300_000)
+    names = sorted(files)
+    total = sum(map(len, files.values()))
+    lost = 0  # Faults after which each chunk may be read from the source once more.
+    damaged = 0
+    with fault_server(files) as server, StoreNodes(gyre, tmp_path, 3, server.url, ON_DEMAND) as nodes:
+        nodes.start()
+        members = [0, 1, 2]
+        for _ in range(40):
+            act = generator.choice(["read"] * 6 + ["kill", "flip", "members"])
+            up = sorted(nodes.daemons)
+            if act == "read":
+                node = generator.choice(up)
+                some = generator.sample(names, 6)
+                assert nodes.read(node, *some) == b"".join(files[name] for name in some), f"{seed}: {nodes.log(node)}"
+            elif act == "kill" and len(up) > 1:
+                nodes.end(generator.choice(up), signal.SIGKILL)
+                lost += 1
+            elif act == "kill":
+                down = [node for node in range(3) if node not in up]
+                # One that has been removed meanwhile gets nothing from the others.
+                lost += len(set(down) - set(members))
+                nodes.start(*down, members=nodes.named(sorted({*members, *down})))
+            elif act == "flip":
+                chunks = nodes.chunk_files(generator.choice(up))
+                if chunks:
+                    chunk = generator.choice(chunks)
+                    body = bytearray(chunk.read_bytes())
+                    body[generator.randrange(len(body))] ^= 1 << generator.randrange(8)
+                    chunk.write_bytes(body)
+                    damaged += 1
+            elif act == "members":
+                members = sorted({*generator.sample(range(3), 2), *up})
+                nodes.ask(generator.choice(up), "members", "--set", nodes.named(members))
+                lost += 1
+        sent = server.sent_bytes
+        assert total * 0.5 < sent <= total * (1 + lost) + damaged * 300_000
+        up = sorted(nodes.daemons)
+        for _ in range(2):
+            for node in up:
+                read_all(nodes, node, files)
+        settled = server.sent_bytes
+        for node in up:
+            read_all(nodes, node, files)
+        assert server.sent_bytes == settled, "the source has nothing to do with what is there"
+
+
 def test_a_node_more_and_a_node_less(gyre: Path, tmp_path: Path) -> None:
     """A new node takes its part over from the others; what a node that leaves had is fetched again."""
     files = some_files(9, 60)
@@ -229,6 +283,26 @@ def test_a_node_more_and_a_node_less(gyre: Path, tmp_path: Path) -> None:
             read_all(nodes, node, files)
         assert server.sent_bytes <= 2 * total
         assert "cannot give" not in nodes.log(1) + nodes.log(2)
+
+
+def test_a_store_becomes_a_folder(gyre: Path, tmp_path: Path) -> None:
+    """`gyre stage store://…` makes paths of it on any node, without another reading from the source."""
+    files = some_files(10) | {"large.bin": random.Random(10).randbytes(66 * MIB)}
+    with fault_server(files) as server, StoreNodes(gyre, tmp_path, 2, server.url) as nodes:
+        nodes.start()
+        nodes.wait_until_fetched()
+        sent = server.sent_bytes
+        for node in (0, 1):
+            done = run_stage(gyre, f"store://{nodes.store_dir(node)}/store", "--to", tmp_path / f"there{node}")
+            assert done.returncode == 0, done.stderr
+            assert contents(tmp_path / f"there{node}") == files
+        assert server.sent_bytes == sent == sum(map(len, files.values()))
+        again = run_stage(gyre, f"store://{nodes.store_dir(0)}/store", "--to", tmp_path / "there0")
+        assert f"{len(files)} already there" in again.stdout, again.stdout
+    wrong = run_stage(gyre, "store://relative/store", "--to", tmp_path / "there")
+    assert (wrong.returncode, "names no store" in wrong.stderr) == (2, True)
+    none = run_stage(gyre, f"store://{tmp_path}/none", "--to", tmp_path / "there")
+    assert (none.returncode, "no daemon of a store runs" in none.stderr) == (1, True), none.stderr
 
 
 @pytest.mark.needs_root

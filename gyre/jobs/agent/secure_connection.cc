@@ -22,7 +22,7 @@ std::unique_ptr<net::Stream> connect_securely(const net::Endpoint& endpoint, con
   hello.purpose = static_cast<std::uint32_t>(door.purpose);
   hello.acceptor = door.node;
   hello.encrypts = true;
-  return net::connect_securely(endpoint, key, hello, deadline);
+  return net::connect_securely(endpoint, key, hello, deadline, deadline);
 }
 
 std::unique_ptr<net::Stream> accept_securely(UniqueFd connection, const net::JobKey& key, Door door,

@@ -73,6 +73,9 @@ class Node {
   /// Members of a later epoch replace those of now, and are announced to all, the old ones included, where `announce`.
   void change_members(Members members, bool announce);
 
+  /// Another node has connected to this one.
+  void lives(std::uint32_t node) { peers_.lives(node); }
+
   /// Facts and counts, as JSON.
   std::string status() const;
   void stop() { flights_.stop(); }

@@ -13,10 +13,11 @@ namespace gyre::store::node {
 
 namespace {
 
-constexpr std::chrono::milliseconds kConnectLimit{1'000};
+constexpr std::chrono::milliseconds kAcceptLimit{1'000};
+constexpr std::chrono::milliseconds kHandshakeLimit{5'000};
 /// A node that lives sends something every second.
 constexpr std::chrono::milliseconds kSilenceLimit{5'000};
-constexpr std::chrono::milliseconds kFirstSuspicion{2'000};
+constexpr std::chrono::milliseconds kFirstSuspicion{1'000};
 constexpr std::chrono::milliseconds kLongestSuspicion{60'000};
 constexpr std::size_t kMostIdle = 16;
 
@@ -38,7 +39,8 @@ std::unique_ptr<net::Stream> Peers::connect(const Member& node) const {
   hello.channel = fingerprint_;
   hello.epoch = membership_.now()->epoch;
   hello.encrypts = true;
-  return net::connect_securely(net::parse_endpoint(node.endpoint), key_, hello, Deadline::after(kConnectLimit));
+  return net::connect_securely(net::parse_endpoint(node.endpoint), key_, hello, Deadline::after(kAcceptLimit),
+                               Deadline::after(kHandshakeLimit));
 }
 
 std::unique_ptr<net::Stream> Peers::take_idle(std::uint32_t node) {
@@ -63,6 +65,11 @@ void Peers::suspect(std::uint32_t node) {
   Suspicion& suspicion = suspicions_[node];
   suspicion.last = std::clamp(suspicion.last * 2, kFirstSuspicion, kLongestSuspicion);
   suspicion.until = SteadyClock::now() + suspicion.last;
+}
+
+void Peers::lives(std::uint32_t node) {
+  const MutexLock lock(mutex_);
+  suspicions_.erase(node);
 }
 
 bool Peers::is_suspect(std::uint32_t node) const {

@@ -33,6 +33,8 @@ class Peers {
   /// Hands the members of now to a node. Error as read().
   void announce(const Member& node);
 
+  /// A node has connected to this one: what is held against it was before it started.
+  void lives(std::uint32_t node) GYRE_EXCLUDES(mutex_);
   /// Whether a node has failed lately.
   bool is_suspect(std::uint32_t node) const GYRE_EXCLUDES(mutex_);
 

@@ -59,6 +59,7 @@ class Server::PeerDoor {
     accepting.check = [&server](const net::Hello& hello) { check(server.node_, hello); };
     accepting.admitted = [&server](const net::Hello& hello, const std::shared_ptr<net::AsyncSocket>& socket,
                                    std::shared_ptr<net::TlsSession> tls) {
+      server.node_.lives(hello.rank);
       std::string peer = fmt::format("node {}", hello.rank);
       UniqueFd fd = net::release_socket(*socket);
       server.add(tls ? net::make_tls_stream(std::move(fd), std::move(tls), std::move(peer))
