@@ -13,6 +13,7 @@ from job_server import JobServer
 from running_job import LONGEST_WAIT_SECONDS, Job, StartJob
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 ROOT = Path(__file__).resolve().parent.parent
 # ./dev test runs the tests in several processes. Tests that share something dear - ranks that have torch, an ssh
@@ -38,6 +39,28 @@ class TogetherScheduling(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         return next((place for place in TOGETHER if nodeid.startswith(place)), nodeid)
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """The test that ended its process, if one did: it has failed. (xdist would run it again, and again.)"""
+        work = self.assigned_work.pop(node)
+        left = [(unit, test) for unit in work.values() for test, done in unit.items() if not done]
+        if not left:
+            return None
+        unit, crashed = left[0]
+        unit[crashed] = True
+        self.workqueue.update({scope: unit for scope, unit in work.items() if not all(unit.values())})
+        for other in self.assigned_work:
+            self._reschedule(other)
+        return crashed
+
+    def _reschedule(self, node: WorkerController) -> None:
+        """A process begins a test only when it knows the next one, or that there is none. (One that has come in place
+        of another would be given one test by xdist, and wait for ever.)"""
+        if node not in self.registered_collections:
+            return
+        super()._reschedule(node)
+        if not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
+            super()._reschedule(node)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> TogetherScheduling:
