@@ -1,0 +1,43 @@
+"""gyre.data.Loader feeds model.fit() through tf.data, as docs/guide/from_keras.md shows: each rank its share, and every
+epoch another order."""
+
+from pathlib import Path
+from typing import Any
+
+import gyre.keras as hvd
+import keras
+import numpy
+import tensorflow as tf
+
+from gyre.data import Loader, floats, write_tfrecords
+
+
+def an_epoch_of_fit_is_one_of_the_loader() -> None:
+    hvd.init()
+    path = Path(f"numbers.{hvd.rank()}.tfrecord")
+    write_tfrecords(path, ({"x": numpy.array([i], numpy.float32), "y": numpy.zeros(1, "float32")} for i in range(32)))
+    loader = Loader(str(path), {"x": floats(1), "y": floats(1)}, batch_size=4, seed=3, output="numpy")
+    seen: list[Any] = []
+
+    def batches() -> Any:
+        for batch in loader:
+            seen.append((batch.epoch, batch["x"].ravel().tolist()))
+            yield batch["x"], batch["y"]
+
+    signature = (tf.TensorSpec((None, 1)), tf.TensorSpec((None, 1)))
+    data = tf.data.Dataset.from_generator(batches, output_signature=signature)
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(1e-4)), "mse")
+    start = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
+    model.fit(data, epochs=2, verbose=0, callbacks=[start])
+    assert [epoch for epoch, _ in seen] == [0] * len(loader) + [1] * len(loader)
+    orders = [[number for epoch, batch in seen if epoch == wanted for number in batch] for wanted in (0, 1)]
+    assert orders[0] != orders[1]
+    rows = hvd.allgather(numpy.array(orders))
+    for epoch in (0, 1):
+        both = numpy.concatenate([rows[2 * rank + epoch] for rank in range(2)])
+        assert sorted(both.tolist()) == list(range(32))
+
+
+def test_fit_reads_from_a_loader(run_ranks) -> None:
+    run_ranks(2, an_epoch_of_fit_is_one_of_the_loader)
