@@ -159,7 +159,7 @@ TEST(LaunchPlan, a_gyre_program_runs_under_gyre_run_word_by_word) {
 }
 
 TEST(LaunchPlan, parameter_servers_of_a_gyre_program_are_those_of_gyre_run) {
-  const spec::GyreSettings settings{{"train"}, 2, 0, 3};
+  const spec::GyreSettings settings{.program = {"train"}, .processes_per_node = 2, .servers = 3};
   EXPECT_EQ(only(plan_of(settings, 1)).shell_line,
             "\"$GYRE_PROGRAM\" run -n 2 --servers 3 --horovod-compat -- \"train\"");
   EXPECT_EQ(only(plan_of(settings, 2)).shell_line,
