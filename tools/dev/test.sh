@@ -1,9 +1,11 @@
-# ./dev test [PRESET] [NAME...] [-k WORD] [--long]: builds, then runs the C++ tests of the preset and, for release and debug, the Python
+# ./dev test [PRESET] [NAME...] [-k WORD] [--long] [--durations]: builds, then runs the C++ tests of the preset and, for release and debug, the Python
 # tests. ./dev test --changed [--far] [BASE]: those that a change can reach (tools/changed_tests.py).
 # ./dev test wheel, ./dev test torch VERSION: see test_places.sh.
 
 # Of a test's name, and of its file's or folder's in Python: only such tests run. Set by choose_tests.
 WORD=""
+# Whether the slowest tests are listed at the end.
+DURATIONS=false
 
 # Adds the counts of a JUnit file; a file that is missing or empty counts as a failure, so that a crash or "no tests" never passes.
 count_junit() {
@@ -95,7 +97,7 @@ python_tests_of() {
 # Sets PRESET, ROOMS (C++ tests), TARGETS (of the build) and PATHS (Python tests) from the arguments; a word that names nothing ends the run.
 choose_tests() {
   local word room rooms paths
-  PRESET=release ROOMS=() TARGETS=() PATHS=() WORD=""
+  PRESET=release ROOMS=() TARGETS=() PATHS=() WORD="" DURATIONS=false
   while (($# > 0)); do
     word=$1
     shift
@@ -108,6 +110,10 @@ choose_tests() {
         ;;
       release | debug | asan | tsan)
         PRESET=$word
+        continue
+        ;;
+      --durations)
+        DURATIONS=true
         continue
         ;;
       --long)
@@ -177,7 +183,12 @@ run_tests() {
     close_tally
     return 1
   fi
+  # Only this run's reports.
+  rm -f -- "$ROOT/build/$PRESET"/{ctest,pytest,pytest-tensorflow}.xml
   run_chosen_tests
+  if $DURATIONS; then
+    "$PYTHON" "$ROOT/tools/dev/durations.py" "$ROOT/build/$PRESET"/{ctest,pytest,pytest-tensorflow}.xml >&2
+  fi
   close_tally
 }
 
