@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -34,16 +35,22 @@ STOPPED_SECONDS = rounds(10, 30)
 LEASE_SECONDS = 5
 LONGEST_SECONDS = rounds(240, 7_200)
 PRIVATE = 'mount --make-rprivate / && exec "$@"'
-# What a failure that is not the job's own may name, and what the kill of a process that became the job's command is.
+# What failures may say, from the first to the last word: what happened where, and why. All but the last are not the
+# job's own; that is the kill of a process that had just become the job's command.
+NO_ROOM = "No space left on device"
 CAUSES = (
-    "was killed",
-    "was lost",
-    "No space left",
-    "full",
-    "has not come",
-    "not renewed",
-    "could not reach",
-    "SIGKILL",
+    rf"(node \S+ cannot take the job: )?cannot write /\S+: {NO_ROOM}",
+    rf"filesystem error: [^:]+: {NO_ROOM} \[/.+\]",
+    r"gyre launch, which held the job's processes, was killed",
+    r"gyre launch did not start the processes: it was killed before it had begun",
+    r"the gyre launch that held the processes of node \S+ was killed",
+    r"the process of the attempt on node \S+ has ended \d+ times \(.+\)",
+    r"node \S+ could not reach the service for too long",
+    r"node \S+ was lost: its agent has not come for \d+ s",
+    r"node \S+ was lost: it has not renewed its lease for \d+ s",
+    r"node \S+ was lost: its agent was started \d+ times and ended each time: .+ \(its log: /.+\)",
+    r"the attempt has ended, and how could not be written down: the disk of its node was full",
+    r"the job's command failed on node \S+ with exit code 137 \(SIGKILL\)",
 )
 
 SCRIPT = f"""\
@@ -185,7 +192,9 @@ def states(server: JobServer) -> dict[str, dict]:
 def check_failure(job: dict) -> None:
     errors = job["properties"]["executionInfo"]["errors"]
     assert len(errors) == 1, errors
-    assert any(cause in errors[0]["message"] for cause in CAUSES), errors
+    assert any(re.fullmatch(cause, errors[0]["message"]) for cause in CAUSES), errors
+    own = errors[0]["message"].startswith("the job's command")
+    assert errors[0]["code"] == ("JobFailed" if own else "InternalError"), errors
 
 
 def check_success(server: JobServer, name: str, job: dict) -> None:

@@ -59,10 +59,11 @@ void check_length(const Path& path) {
 }
 
 void write_private_file(const Path& path, const std::string& text) {
+  const std::string what = fmt::format("cannot write {}", path.string());
   ::unlink(path.c_str());
   const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!file) throw system_error(fmt::format("cannot write {}", path.string()), errno);
-  write_all(file.get(), as_bytes(text), path.string());
+  if (!file) throw system_error(what, errno);
+  write_all(file.get(), as_bytes(text), what);
 }
 
 int value_of_letter(char c) {

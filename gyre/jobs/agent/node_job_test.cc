@@ -6,10 +6,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -197,6 +199,48 @@ TEST_F(AttemptProcess, is_killed_with_its_agent) {
   job_.reset();  // Leaves the attempt as it is.
   EXPECT_FALSE(fs::exists(fmt::format("/proc/{}", pid)));
   EXPECT_TRUE(fs::exists(NodeFolders(options_.root).current()));
+}
+
+/// Nothing can be written into files, as on a full disk.
+class FullDisk {
+ public:
+  FullDisk() {
+    ::signal(SIGXFSZ, SIG_IGN);
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit none{0, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &none);
+  }
+  ~FullDisk() { ::setrlimit(RLIMIT_FSIZE, &before_); }
+  FullDisk(const FullDisk&) = delete;
+  FullDisk& operator=(const FullDisk&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+// The agent that came after it found the last state that had been written, and ran the attempt again: beside the job's
+// next attempt, and the next job of the node failed because it was busy.
+TEST_F(AttemptProcess, that_ended_on_a_full_disk_is_not_started_again_by_the_next_agent) {
+  const std::string begun = R"({"report": {"phase": "preparing", "notes": ["here"]}})";
+  // The second time it has nothing but to clean up.
+  start(fmt::format("[ $(wc -l < {}) = 1 ] || exit 0; echo '{}' >&$fd; exec sleep 1000",
+                    (place_ / "share/starts").string(), begun));
+  report_when([](const NodeReport& report) { return !report.notes.empty(); });
+  {
+    const FullDisk full;
+    job_->stop(StopReason::kRequest, std::chrono::seconds(0));
+    EXPECT_THAT(error_of(end()), HasSubstr("the job was terminated"));
+    job_.reset();
+  }
+  EXPECT_EQ(starts(), 1U);
+  job_ = NodeJob::resume(options_);
+  ASSERT_NE(job_, nullptr);
+  EXPECT_EQ(job_->order().attempt, order_.attempt);
+  job_->stop(StopReason::kRequest, std::chrono::seconds(0));
+  EXPECT_THAT(error_of(end()), HasSubstr("the disk of its node was full"));
+  EXPECT_TRUE(fs::exists(NodeFolders(options_.root).record(order_.attempt)));
+  job_.reset();
+  EXPECT_EQ(NodeJob::resume(options_), nullptr);
 }
 
 TEST_F(AttemptProcess, runs_as_the_jobs_account_and_knows_no_secret_of_the_cluster) {

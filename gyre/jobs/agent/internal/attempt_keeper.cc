@@ -240,6 +240,7 @@ void AttemptKeeper::take_progress(const Json& progress, AttemptChild& process, T
     save(state_, folders_);
   } catch (const Error& error) {
     failure = error.what();
+    if (state_.step == Step::kStopped) mark_ended(folders_);
   }
   process.lines().post({{attempt_line::kSaved, failure}});
 }
@@ -301,7 +302,8 @@ void AttemptKeeper::stop_at(const AttemptEnds& end) {
   try {
     save(state_, folders_);
   } catch (const Error& error) {
-    // A full disk: the service hears of the end all the same, from memory.
+    // A full disk: the service hears of the end all the same, from memory. An agent after us must not go on with it.
+    mark_ended(folders_);
     note(fmt::format("the exit record could not be written: {}", error.what()));
   }
 }
@@ -343,9 +345,9 @@ void AttemptKeeper::write_record() {
     if (!options_.record_copies.empty()) {
       write_file_atomically(options_.record_copies / (state_.order.here().agent_name() + ".json"), as_bytes(text));
     }
-    fs::remove(folders_.current());
+    remove_state(folders_);
   } catch (const std::exception& failure) {
-    // current.json, which says the same, stays.
+    // current.json, which says the same, stays, or else what mark_ended() has left.
     if (last.notes.size() < NodeReport::kMostNotes) {
       last.notes.push_back(fmt::format("the exit record could not be written: {}", failure.what()));
     }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -11,6 +12,7 @@
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
+#include "gyre/jobs/agent/internal/attempt_ends.h"
 #include "gyre/jobs/agent/internal/json_fields.h"
 #include "gyre/jobs/agent/launch_plan.h"
 
@@ -61,6 +63,18 @@ NodeFacts checked_facts(const JsonFields& fields, const WorkOrder& order) {
     fields.refuse("facts", "have another number of ports than the job needs");
   }
   return facts;
+}
+
+/// The last state of an attempt of which no later one could be written.
+std::filesystem::path ended_state(const NodeFolders& folders) {
+  return std::filesystem::path(folders.current()).replace_filename("ended.json");
+}
+
+std::optional<NodeState> read_state(const std::filesystem::path& file) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(file, ignored)) return std::nullopt;
+  const Bytes bytes = read_file(file, kMostStateBytes);
+  return node_state_from_json(parse_json(as_text(bytes), kMostStateBytes, file.string()), file.string());
 }
 
 ExitRecord checked_record(const JsonFields& fields, const NodeState& state) {
@@ -153,14 +167,30 @@ void save(const NodeState& state, const NodeFolders& folders) {
   write_file_atomically(folders.current(), as_bytes(text));
   // It holds the job's secrets. Its folder is closed to others already; copies of it need not be.
   std::filesystem::permissions(folders.current(), std::filesystem::perms(0600));
+  std::error_code ignored;
+  if (state.step == Step::kAccepted) std::filesystem::remove(ended_state(folders), ignored);
+}
+
+void mark_ended(const NodeFolders& folders) {
+  std::error_code ignored;
+  std::filesystem::rename(folders.current(), ended_state(folders), ignored);
+}
+
+void remove_state(const NodeFolders& folders) {
+  std::filesystem::remove(folders.current());
+  std::filesystem::remove(ended_state(folders));
 }
 
 std::optional<NodeState> load_state(const NodeFolders& folders) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(folders.current(), ignored)) return std::nullopt;
-  const Bytes bytes = read_file(folders.current(), kMostStateBytes);
-  const std::string what = folders.current().string();
-  return node_state_from_json(parse_json(as_text(bytes), kMostStateBytes, what), what);
+  if (auto state = read_state(folders.current())) return state;
+  auto state = read_state(ended_state(folders));
+  if (!state || state->step == Step::kStopped) return state;
+  state->step = Step::kStopped;
+  state->record = record_of(internal_failure(state->order,
+                                             "the attempt has ended, and how could not be written down: "
+                                             "the disk of its node was full"),
+                            state->started_us);
+  return state;
 }
 
 Deadline wall_clock_limit(const NodeState& state, std::chrono::seconds more) {

@@ -55,6 +55,12 @@ std::vector<std::string> with_more_notes(std::vector<std::string> notes, const n
 
 /// Atomically; only our user may read it. Error(kIo, kResourceExhausted).
 void save(const NodeState& state, const NodeFolders& folders);
+/// The attempt has ended, and save() cannot say so because the disk is full: until it can, load_state() says that the
+/// attempt has stopped, and not how. Needs no room.
+void mark_ended(const NodeFolders& folders);
+/// The attempt has its exit record: forgets what save() and mark_ended() have written.
+/// std::filesystem::filesystem_error.
+void remove_state(const NodeFolders& folders);
 /// Nothing when there is none. Error(kCorruptData).
 std::optional<NodeState> load_state(const NodeFolders& folders);
 
