@@ -12,6 +12,10 @@
 namespace gyre::data {
 namespace {
 
+std::string path_below(const std::string& root, std::string_view name) {
+  return root.empty() ? std::string(name) : fmt::format("{}/{}", root, name);
+}
+
 /// Of one file per sample. The names, and what else it refers to, must outlive it.
 class ImageFileReader : public SampleReader {
  public:
@@ -43,9 +47,7 @@ class ImageFileReader : public SampleReader {
   std::size_t scratch_bytes() const override { return stored_.capacity_bytes(); }
 
  private:
-  std::string path() const {
-    return root_.empty() ? std::string(names_.at(index_)) : fmt::format("{}/{}", root_, names_.at(index_));
-  }
+  std::string path() const { return path_below(root_, names_.at(index_)); }
 
   std::string root_;
   const internal::NameList& names_;
@@ -55,6 +57,16 @@ class ImageFileReader : public SampleReader {
   ScratchBuffer stored_;
   std::uint64_t index_ = 0;
 };
+
+/// Of one file per sample.
+void announce(std::span<const std::uint64_t> samples, const std::string& root, const internal::NameList& names,
+              const FileOpener& open) {
+  for (const std::uint64_t sample : samples) {
+    const auto file = open(path_below(root, names.at(sample)));
+    const FileRange whole{.size_bytes = file->size_bytes()};
+    file->will_read({&whole, 1});
+  }
+}
 
 }  // namespace
 
@@ -128,6 +140,8 @@ bool ImageFolder::add_class(const std::string& name, std::uint32_t label, ClassO
   return !images.empty();
 }
 
+void ImageFolder::will_read(std::span<const std::uint64_t> samples) const { announce(samples, root_, names_, open_); }
+
 std::unique_ptr<SampleReader> ImageFolder::make_reader(std::shared_ptr<MemoryBudget> budget) const {
   return std::make_unique<ImageFileReader>(root_, names_, labels_, open_, *versions_, std::move(budget));
 }
@@ -154,6 +168,8 @@ ImageFiles::ImageFiles(const std::vector<std::string>& places, FileOpener open) 
   }
   versions_ = std::make_shared<internal::FileVersions>(static_cast<std::size_t>(names_.size()));
 }
+
+void ImageFiles::will_read(std::span<const std::uint64_t> samples) const { announce(samples, root_, names_, open_); }
 
 std::unique_ptr<SampleReader> ImageFiles::make_reader(std::shared_ptr<MemoryBudget> budget) const {
   return std::make_unique<ImageFileReader>(root_, names_, std::span<const std::uint32_t>(), open_, *versions_,

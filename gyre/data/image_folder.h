@@ -29,6 +29,7 @@ class ImageFolder : public SampleSet {
 
   std::uint64_t count() const override { return labels_.size(); }
   SampleBlocks blocks() const override { return {}; }
+  void will_read(std::span<const std::uint64_t> samples) const override;
   std::unique_ptr<SampleReader> make_reader(std::shared_ptr<MemoryBudget> budget) const override;
 
   std::vector<std::string> classes() const override { return classes_; }
@@ -65,6 +66,7 @@ class ImageFiles : public SampleSet {
 
   std::uint64_t count() const override { return names_.size(); }
   SampleBlocks blocks() const override { return {}; }
+  void will_read(std::span<const std::uint64_t> samples) const override;
   std::unique_ptr<SampleReader> make_reader(std::shared_ptr<MemoryBudget> budget) const override;
 
   std::string_view listing() const override { return names_.text(); }

@@ -23,6 +23,9 @@ struct LoaderOptions {
   int threads = 1;          ///< That read, decompress and decode; at least 1.
   /// For batches and for what the threads work with; what is read into it counts, the page cache does not.
   std::uint64_t memory_budget_bytes = std::uint64_t{1} << 30;
+  /// Of the budget, what files that are far away (Folders::are_far()) take for what they fetch ahead; samples are then
+  /// announced to them some batches before (SampleSet::will_read()). 0: they are not.
+  std::uint64_t read_ahead_bytes = 0;
   std::uint64_t prefetch_batches = 0;  ///< That are read ahead at most; 0: as many as keep all threads busy.
   /// A sample that is damaged is replaced by another one: sample n by n + 1, n + 3, n + 7 …, which leads out of a
   /// damaged file, and then by any other; of sets with more than 1,025 samples about a thousand are tried. Replacements

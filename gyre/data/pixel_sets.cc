@@ -126,6 +126,15 @@ IdxSet::IdxSet(const std::vector<std::string>& names, const FileOpener& open) {
 
 std::string IdxSet::name_of(std::uint64_t sample) const { return fmt::format("{}:{}", images_.file->name(), sample); }
 
+void IdxSet::will_read(std::span<const std::uint64_t> samples) const {
+  if (images_.contents) return;
+  const std::uint64_t bytes = images_.header.item_bytes();
+  for (const std::uint64_t sample : samples) {
+    const FileRange range{.offset_bytes = images_.header.size_bytes + sample * bytes, .size_bytes = bytes};
+    images_.file->will_read({&range, 1});
+  }
+}
+
 std::unique_ptr<SampleReader> IdxSet::make_reader(std::shared_ptr<MemoryBudget> budget) const {
   return std::make_unique<Reader>(*this, std::move(budget));
 }

@@ -26,6 +26,7 @@ class IdxSet : public SampleSet {
   std::uint64_t count() const override { return images_.header.shape[0]; }
   SampleBlocks blocks() const override { return {}; }  // Images are small, or in memory.
   std::string name_of(std::uint64_t sample) const override;
+  void will_read(std::span<const std::uint64_t> samples) const override;
   std::unique_ptr<SampleReader> make_reader(std::shared_ptr<MemoryBudget> budget) const override;
 
  private:
@@ -55,6 +56,7 @@ class Cifar10Set : public SampleSet {
   std::uint64_t count() const override { return images_.count(); }
   SampleBlocks blocks() const override { return {}; }  // Images are small, or in memory.
   std::string name_of(std::uint64_t sample) const override;
+  void will_read(std::span<const std::uint64_t> samples) const override { images_.will_read(samples); }
   std::unique_ptr<SampleReader> make_reader(std::shared_ptr<MemoryBudget> budget) const override;
 
  private:

@@ -58,6 +58,8 @@ class Folders {
   virtual std::vector<FolderEntry> list(const std::string& folder) const = 0;
   /// The same for two names of one folder, of which one leads there by a link.
   virtual std::string real_name(const std::string& folder) const { return folder; }
+  /// Whether files may be so far away that readings are worth an announcement (ReadableFile::will_read()).
+  virtual bool are_far() const { return false; }
 };
 
 /// Those of this machine.

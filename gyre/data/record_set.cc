@@ -132,6 +132,22 @@ std::size_t RecordSet::file_of(std::uint64_t record) const {
   return static_cast<std::size_t>(behind - files_.begin()) - 1;
 }
 
+void RecordSet::will_read(std::span<const std::uint64_t> samples) const {
+  for (const std::uint64_t sample : samples) {
+    const std::size_t number = file_of(sample);
+    const File& file = files_[number];
+    // A file that is read as a whole for many samples is kept, and not read for each of them.
+    if (file.places.empty() && file.count > 1) continue;
+    const auto opened = open_files_.get(number, file.name);
+    FileRange range{.size_bytes = opened->size_bytes()};
+    if (!file.places.empty()) {
+      const RecordPlace& place = file.places[static_cast<std::size_t>(sample - file.first)];
+      range = {.offset_bytes = place.offset_bytes, .size_bytes = place.end_bytes() - place.offset_bytes};
+    }
+    opened->will_read({&range, 1});
+  }
+}
+
 std::unique_ptr<SampleReader> RecordSet::make_reader(std::shared_ptr<MemoryBudget> budget) const {
   return std::make_unique<RecordReader>(*this, budget);
 }

@@ -40,6 +40,7 @@ class RecordSet : public SampleSet {
   SampleBlocks blocks() const override;
   std::string name_of(std::uint64_t sample) const override;
   std::string advice_on_full_shuffle(std::uint64_t budget_bytes) const override;
+  void will_read(std::span<const std::uint64_t> samples) const override;
   std::unique_ptr<SampleReader> make_reader(std::shared_ptr<MemoryBudget> budget) const override;
 
  private:

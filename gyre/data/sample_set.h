@@ -73,6 +73,9 @@ class SampleSet {
   /// What a person should know who reads the samples in any order within a budget of so much: empty where that costs
   /// nothing.
   virtual std::string advice_on_full_shuffle(std::uint64_t /*budget_bytes*/) const { return {}; }
+  /// These samples will be read soon, in this order: their files begin to fetch them. For files that are far away
+  /// (Folders::are_far()). Errors come when the samples are read.
+  virtual void will_read(std::span<const std::uint64_t> /*samples*/) const {}
   /// Refers to the set, which must outlive it. What it keeps in memory counts in `budget`, where there is one.
   virtual std::unique_ptr<SampleReader> make_reader(std::shared_ptr<MemoryBudget> budget) const = 0;
 };

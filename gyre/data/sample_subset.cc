@@ -57,6 +57,12 @@ SampleBlocks SampleSubset::blocks() const {
   return {.ends = std::move(ends), .largest_bytes = whole.largest_bytes};
 }
 
+void SampleSubset::will_read(std::span<const std::uint64_t> samples) const {
+  std::vector<std::uint64_t> numbers;
+  for (const std::uint64_t sample : samples) numbers.push_back(number_of(sample));
+  set_->will_read(numbers);
+}
+
 std::unique_ptr<SampleReader> SampleSubset::make_reader(std::shared_ptr<MemoryBudget> budget) const {
   return std::make_unique<Reader>(*this, set_->make_reader(std::move(budget)));
 }

@@ -27,6 +27,7 @@ class SampleSubset : public SampleSet {
   std::string advice_on_full_shuffle(std::uint64_t budget_bytes) const override {
     return set_->advice_on_full_shuffle(budget_bytes);
   }
+  void will_read(std::span<const std::uint64_t> samples) const override;
   std::unique_ptr<SampleReader> make_reader(std::shared_ptr<MemoryBudget> budget) const override;
 
  private:

@@ -60,11 +60,6 @@ class TarSet::Reader : public SampleReader {
   std::size_t scratch_bytes() const override { return stored_.capacity_bytes(); }
 
  private:
-  std::span<const Part> parts() const {
-    const auto first = static_cast<std::size_t>(set_.samples_[static_cast<std::size_t>(index_)]);
-    const auto end = static_cast<std::size_t>(set_.samples_[static_cast<std::size_t>(index_) + 1]);
-    return std::span(set_.parts_).subspan(first, end - first);
-  }
   void add_feature(Example& sample, std::size_t number, std::span<const std::byte> value);
   void add_json(Example& sample, std::span<const std::byte> text);
 
@@ -86,10 +81,10 @@ Example TarSet::Reader::read_sample(std::uint64_t index, StageTimes& times) {
     archive_ = archive;
   }
   // The files of a sample are neighbours: one read for all.
-  const auto parts = this->parts();
-  const std::uint64_t first = parts.front().offset_bytes;
-  const std::uint64_t end = parts.back().offset_bytes + parts.back().size_bytes;
-  const auto bytes = stored_.take(static_cast<std::size_t>(end - first));
+  const auto parts = set_.parts_of(index);
+  const FileRange range = range_of(parts);
+  const std::uint64_t first = range.offset_bytes;
+  const auto bytes = stored_.take(static_cast<std::size_t>(range.size_bytes));
   open_->read_at(first, bytes);
   clock.finish(Stage::kSource);
   json_names_.clear();
@@ -133,7 +128,7 @@ std::string TarSet::Reader::position() const {
   if (!archive_) return "no sample";
   const Archive& archive = set_.archives_[*archive_];
   return fmt::format("{}, sample {}, whose contents begin at byte {}", archive.name, index_ - archive.first,
-                     parts().front().offset_bytes);
+                     set_.parts_of(index_).front().offset_bytes);
 }
 
 TarSet::TarSet(std::vector<std::string> names, FileOpener open, int threads)
@@ -213,6 +208,25 @@ SampleBlocks TarSet::blocks() const {
     });
   }
   return internal::blocks_of(std::move(ends), 0);
+}
+
+std::span<const TarSet::Part> TarSet::parts_of(std::uint64_t sample) const {
+  const auto first = static_cast<std::size_t>(samples_[static_cast<std::size_t>(sample)]);
+  const auto end = static_cast<std::size_t>(samples_[static_cast<std::size_t>(sample) + 1]);
+  return std::span(parts_).subspan(first, end - first);
+}
+
+FileRange TarSet::range_of(std::span<const Part> parts) {
+  const std::uint64_t first = parts.front().offset_bytes;
+  return {.offset_bytes = first, .size_bytes = parts.back().offset_bytes + parts.back().size_bytes - first};
+}
+
+void TarSet::will_read(std::span<const std::uint64_t> samples) const {
+  for (const std::uint64_t sample : samples) {
+    const Archive& archive = archives_[archive_of(sample)];
+    const FileRange range = range_of(parts_of(sample));
+    open_files_.get(archive.file, archive.name)->will_read({&range, 1});
+  }
 }
 
 std::unique_ptr<SampleReader> TarSet::make_reader(std::shared_ptr<MemoryBudget> budget) const {

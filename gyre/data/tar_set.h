@@ -29,6 +29,7 @@ class TarSet : public SampleSet {
   std::uint64_t count() const override { return samples_.empty() ? 0 : samples_.size() - 1; }
   SampleBlocks blocks() const override;
   std::string name_of(std::uint64_t sample) const override;
+  void will_read(std::span<const std::uint64_t> samples) const override;
   std::unique_ptr<SampleReader> make_reader(std::shared_ptr<MemoryBudget> budget) const override;
 
  private:
@@ -46,6 +47,10 @@ class TarSet : public SampleSet {
   };
 
   void add_archive(std::size_t file, const std::string& name, const std::vector<TarMember>& members);
+  /// Of one sample, in its archive.
+  std::span<const Part> parts_of(std::uint64_t sample) const;
+  /// From the first byte of the first of a sample's parts to the last byte of the last.
+  static FileRange range_of(std::span<const Part> parts);
   std::uint32_t feature_number(const std::string& name);
   std::size_t archive_of(std::uint64_t sample) const;
 

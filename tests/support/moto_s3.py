@@ -32,15 +32,15 @@ def moto_s3(folder: Path, buckets: Mapping[str, Mapping[str, bytes]]) -> Iterato
         try:
             _wait_for(port, server, log)
             for bucket, objects in buckets.items():
-                _put(port, f"/{bucket}", b"")
+                put(port, f"/{bucket}", b"")
                 for name, body in objects.items():
-                    _put(port, f"/{bucket}/{quote(name)}", body)
+                    put(port, f"/{bucket}/{quote(name)}", body)
             yield f"http://127.0.0.1:{port}"
         finally:
             server.terminate()
 
 
-def _put(port: int, path: str, body: bytes) -> None:
+def put(port: int, path: str, body: bytes) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     connection.request("PUT", path, body, {"x-amz-acl": "public-read"})
     reply = connection.getresponse()

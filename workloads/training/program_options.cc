@@ -6,6 +6,7 @@
 #include "gyre/base/parse.h"
 #include "gyre/models/dropout.h"
 #include "gyre/params/consistency.h"
+#include "gyre/store/reading/data_files.h"
 
 namespace gyre::training {
 namespace {
@@ -119,8 +120,11 @@ std::map<std::string, std::string> result_options(const ProgramOptions& options,
           {"ranks", fmt::format("{}", ranks)}};
 }
 
-void require_data_dir(const ProgramOptions& options) {
+void require_data_dir(ProgramOptions& options) {
   if (options.data_dir.empty()) throw CLI::RequiredError("--data-dir");
+  const store::DataFiles files = store::data_files_from_environment(options.memory_budget_bytes);
+  options.data_dir = files.add(options.data_dir.string());
+  options.files = files.opener();
 }
 
 void check_global_batch(const ProgramOptions& options, int ranks) {
@@ -137,7 +141,8 @@ data::LoaderOptions test_loader(const ProgramOptions& options, const train::Grad
                        .remainder = data::Remainder::kPad},
           .rank = exchange.rank(),
           .threads = options.threads,
-          .memory_budget_bytes = options.memory_budget_bytes};
+          .memory_budget_bytes = options.memory_budget_bytes,
+          .read_ahead_bytes = store::read_ahead_bytes(options.files, options.memory_budget_bytes)};
 }
 
 data::LoaderOptions training_loader(const ProgramOptions& options, const data::SampleSet& set,

@@ -40,9 +40,10 @@ void add_program_options(CLI::App& app, ProgramOptions& options, const char* dat
 /// run goes on. Programs add those of their own.
 std::map<std::string, std::string> result_options(const ProgramOptions& options, int ranks);
 
+/// Sets `files` to what reads --data-dir, which may be a URL; what is secret in it leaves `data_dir`.
 /// CLI::RequiredError where there is no --data-dir. Not CLI11's required(), which is looked at before words that are no
 /// options.
-void require_data_dir(const ProgramOptions& options);
+void require_data_dir(ProgramOptions& options);
 
 /// Error(kInvalidArgument) where dropout cannot tell the samples of a global batch apart.
 void check_global_batch(const ProgramOptions& options, int ranks);

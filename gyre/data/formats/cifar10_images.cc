@@ -37,26 +37,41 @@ Cifar10Images::Cifar10Images(std::vector<Cifar10Records> records) : records_(std
   }
 }
 
+const Cifar10Records& Cifar10Images::records_of(std::uint64_t& index) const {
+  auto run = records_.begin();
+  while (index >= run->count) index -= (run++)->count;
+  return *run;
+}
+
+void Cifar10Images::will_read(std::span<const std::uint64_t> images) const {
+  for (std::uint64_t index : images) {
+    const Cifar10Records& run = records_of(index);
+    if (!run.memory.empty()) continue;
+    const std::uint64_t label_bytes = run.labels.empty() ? 1 : 0;  // In front of the image.
+    const FileRange range{.offset_bytes = run.offset_bytes + index * run.stride_bytes - label_bytes,
+                          .size_bytes = kCifar10ImageBytes + label_bytes};
+    run.file->will_read({&range, 1});
+  }
+}
+
 std::uint8_t Cifar10Images::read(std::uint64_t index, std::span<std::byte> pixels) const {
   GYRE_CHECK(index < count_);
   GYRE_CHECK(pixels.size() == kCifar10ImageBytes);
-  auto run = records_.begin();
-  while (index >= run->count) index -= (run++)->count;
-  const std::uint8_t label = read_record(*run, index, pixels);
+  const Cifar10Records& run = records_of(index);
+  const std::uint8_t label = read_record(run, index, pixels);
   if (label >= kCifar10Classes) {
     throw Error(
         ErrorCode::kCorruptData,
         fmt::format("{}: image {} has the label {}; labels go from 0 to {}. The file is damaged or not CIFAR-10",
-                    run->path.string(), index, label, kCifar10Classes - 1));
+                    run.path.string(), index, label, kCifar10Classes - 1));
   }
   return label;
 }
 
 std::string Cifar10Images::name_of(std::uint64_t index) const {
   GYRE_CHECK(index < count_);
-  auto run = records_.begin();
-  while (index >= run->count) index -= (run++)->count;
-  return fmt::format("{}:{}", run->path.string(), index);
+  const Cifar10Records& run = records_of(index);
+  return fmt::format("{}:{}", run.path.string(), index);
 }
 
 }  // namespace gyre::data

@@ -42,10 +42,16 @@ class Cifar10Images {
   /// file and the record when the label is out of range or the file has become shorter.
   std::uint8_t read(std::uint64_t index, std::span<std::byte> pixels) const;
 
+  /// These images will be read soon.
+  void will_read(std::span<const std::uint64_t> images) const;
+
   /// "data_batch_1.bin:17": its file, and its number there.
   std::string name_of(std::uint64_t index) const;
 
  private:
+  /// The records that hold image `index`, which then counts from their first one.
+  const Cifar10Records& records_of(std::uint64_t& index) const;
+
   std::vector<Cifar10Records> records_;
   std::uint64_t count_ = 0;
 };

@@ -24,6 +24,9 @@ constexpr std::size_t kMostSlots = 1024;
 /// Images differ in size more than other samples.
 constexpr std::uint64_t kImageReserveBytes = std::uint64_t{16} << 20;
 constexpr std::chrono::milliseconds kBetweenMeanwhiles{50};
+/// So far ahead readings are announced: so many batches, and so many samples.
+constexpr std::uint64_t kAnnouncedBatches = 8;
+constexpr std::uint64_t kAnnouncedSamples = 64;
 
 std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -103,7 +106,7 @@ LoaderPool::LoaderPool(std::shared_ptr<const SampleSet> set, std::vector<Field> 
       decoder_(checked(std::move(fields))),
       options_(checked(options, *set_)),
       steps_(steps_per_epoch(options_.sampling)),
-      budget_(std::make_shared<MemoryBudget>(options.memory_budget_bytes)) {
+      budget_(std::make_shared<MemoryBudget>(options.memory_budget_bytes - options.read_ahead_bytes)) {
   plan_memory();
 }
 
@@ -232,6 +235,7 @@ void LoaderPool::begin(std::uint64_t epoch, std::shared_ptr<const EpochOrder> or
     order_ = std::move(order);
     epoch_ = epoch;
     next_step_ = first_step;
+    announced_steps_ = first_step;
     failed_ = false;
     ledger_ = {};
     epoch_began_ = SteadyClock::now();
@@ -252,9 +256,11 @@ void LoaderPool::work() {
       continue;
     }
     ++working_;
+    const std::vector<std::uint64_t> soon = not_announced();
     lock.unlock();
     Outcome outcome;
     try {
+      announce(soon);
       worker.order = task->slot->order;
       worker.place = worker.order->position_of(task->slot->step, options_.rank, task->position);
       outcome = read_sample(worker, *task);
@@ -273,6 +279,28 @@ std::optional<LoaderPool::Task> LoaderPool::take_task() {
   if (slot == nullptr || slot->begun >= slot->batch.samples.size()) slot = begin_batch();
   if (slot == nullptr) return std::nullopt;
   return Task{slot, slot->begun++};
+}
+
+std::vector<std::uint64_t> LoaderPool::not_announced() {
+  std::vector<std::uint64_t> samples;
+  if (options_.read_ahead_bytes == 0) return samples;
+  const std::uint64_t batch = options_.sampling.batch_per_rank;
+  const std::uint64_t ahead = std::max(kAnnouncedBatches, (kAnnouncedSamples + batch - 1) / batch);
+  const std::uint64_t end = std::min(steps_here(), next_step_ + ahead);
+  for (; announced_steps_ < end; ++announced_steps_) {
+    const RankBatch next = order_->batch(announced_steps_, options_.rank);
+    samples.insert(samples.end(), next.samples.begin(), next.samples.end());
+  }
+  return samples;
+}
+
+void LoaderPool::announce(const std::vector<std::uint64_t>& samples) const {
+  if (samples.empty()) return;
+  try {
+    set_->will_read(samples);
+  } catch (const Error&) {  // The sample's own reading says what is wrong, in its place of the order.
+    return;
+  }
 }
 
 void LoaderPool::add_slot() {

@@ -81,6 +81,9 @@ class LoaderPool {
   std::unique_ptr<BatchSlot> make_slot();
   void work() GYRE_EXCLUDES(mutex_);
   std::optional<Task> take_task() GYRE_REQUIRES(mutex_);
+  /// The samples of the batches that come next, as far as they were not announced yet; none where none are to be.
+  std::vector<std::uint64_t> not_announced() GYRE_REQUIRES(mutex_);
+  void announce(const std::vector<std::uint64_t>& samples) const;
   /// A slot for the next batch, if there is one to read and memory for it.
   BatchSlot* begin_batch() GYRE_REQUIRES(mutex_);
   /// One more slot in free_, where the budget still holds one.
@@ -130,7 +133,8 @@ class LoaderPool {
   std::shared_ptr<const EpochOrder> order_ GYRE_GUARDED_BY(mutex_);
   std::uint64_t epoch_ GYRE_GUARDED_BY(mutex_) = 0;
   std::uint64_t next_step_ GYRE_GUARDED_BY(mutex_) = 0;
-  std::size_t working_ GYRE_GUARDED_BY(mutex_) = 0;  // Threads that read a sample.
+  std::uint64_t announced_steps_ GYRE_GUARDED_BY(mutex_) = 0;  // Up to this step.
+  std::size_t working_ GYRE_GUARDED_BY(mutex_) = 0;            // Threads that read a sample.
   bool stopping_ GYRE_GUARDED_BY(mutex_) = false;
   bool failed_ GYRE_GUARDED_BY(mutex_) = false;
   StallLedger ledger_ GYRE_GUARDED_BY(mutex_);

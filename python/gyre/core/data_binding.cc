@@ -28,6 +28,7 @@
 #include "gyre/data/loader.h"
 #include "gyre/data/open_samples.h"
 #include "gyre/data/synthetic_images.h"
+#include "gyre/store/reading/data_files.h"
 #include "gyre/train/data_timeline.h"
 #include "python/gyre/core/interruptible.h"
 #include "python/gyre/core/memory_binding.h"
@@ -151,23 +152,75 @@ std::vector<std::string> to_paths(const std::vector<nanobind::bytes>& names) {
   return paths;
 }
 
-std::vector<nanobind::bytes> find_files(const nanobind::bytes& name) {
-  std::vector<nanobind::bytes> files;
-  for (const std::string& file : data::find_files({name.c_str(), name.size()}, data::open_local_file)) {
-    files.emplace_back(file.data(), file.size());
+nanobind::bytes to_bytes(const std::string& text) { return nanobind::bytes(text.data(), text.size()); }
+
+/// store::DataFiles, as Python and the loaders that it makes share them.
+class DataFiles {
+ public:
+  explicit DataFiles(std::uint64_t budget_bytes)
+      : files_(std::make_shared<store::DataFiles>(store::data_files_from_environment(budget_bytes))) {}
+
+  nanobind::bytes add(const nanobind::bytes& name) { return to_bytes(files_->add({name.c_str(), name.size()})); }
+  std::vector<nanobind::bytes> find(const nanobind::bytes& name) {
+    const auto found = run_interruptibly([files = files_, given = files_->add({name.c_str(), name.size()})] {
+      return data::find_files(given, files->opener());
+    });
+    std::vector<nanobind::bytes> names;
+    for (const std::string& file : found) names.push_back(to_bytes(file));
+    return names;
   }
-  return files;
-}
+  const std::shared_ptr<store::DataFiles>& shared() const { return files_; }
+
+ private:
+  std::shared_ptr<store::DataFiles> files_;
+};
+
+/// One file, for Python's file objects.
+class DataFile {
+ public:
+  explicit DataFile(const nanobind::bytes& name) : files_(std::uint64_t{256} << 20) {
+    file_ = run_interruptibly([files = files_.shared(), given = files_.shared()->add({name.c_str(), name.size()})] {
+      return std::shared_ptr<const data::ReadableFile>(files->opener()(given));
+    });
+  }
+  ~DataFile() { files_.shared()->stop(); }
+  DataFile(const DataFile&) = delete;
+  DataFile& operator=(const DataFile&) = delete;
+
+  std::uint64_t size_bytes() const { return file_->size_bytes(); }
+  std::string version() const { return file_->version(); }
+  nanobind::object name() const { return to_text(file_->name(), "surrogateescape"); }
+  /// Fewer at the end.
+  nanobind::bytes read(std::uint64_t offset_bytes, std::uint64_t most_bytes) const {
+    const std::uint64_t left = file_->size_bytes() - std::min(offset_bytes, file_->size_bytes());
+    const Bytes bytes = run_interruptibly([file = file_, offset_bytes, size = std::min(most_bytes, left)] {
+      Bytes into(static_cast<std::size_t>(size));
+      file->read_at(offset_bytes, into);
+      return into;
+    });
+    return nanobind::bytes(bytes.data(), bytes.size());
+  }
+
+ private:
+  DataFiles files_;
+  std::shared_ptr<const data::ReadableFile> file_;
+};
 
 /// A loader and what Python asks of it.
 class DataLoader {
  public:
-  DataLoader(std::vector<std::string> files, data::SampleOptions samples, const std::vector<FieldTuple>& fields,
-             const data::LoaderOptions& options) {
+  DataLoader(const DataFiles& places, std::vector<std::string> files, data::SampleOptions samples,
+             const std::vector<FieldTuple>& fields, const data::LoaderOptions& options)
+      : files_(places.shared()) {
     std::vector<data::Field> wanted = to_fields(fields);
     for (const data::Field& field : wanted) samples.features.push_back(field.feature_name());
     loader_ = open(std::move(files), samples, std::move(wanted), options);
   }
+
+  /// What its threads wait for from afar ends first.
+  ~DataLoader() { files_->stop(); }
+  DataLoader(const DataLoader&) = delete;
+  DataLoader& operator=(const DataLoader&) = delete;
 
   data::Loader& loader() { return *loader_; }
   const std::uint64_t& count() const { return count_; }
@@ -222,18 +275,20 @@ class DataLoader {
   }
 
   std::unique_ptr<data::Loader> open(std::vector<std::string> files, const data::SampleOptions& samples,
-                                     std::vector<data::Field> fields, const data::LoaderOptions& options) {
+                                     std::vector<data::Field> fields, data::LoaderOptions options) {
+    const data::FileOpener opener = files_->opener();
+    options.read_ahead_bytes = store::read_ahead_bytes(opener, options.memory_budget_bytes);
     // Counting the records of a large set takes its time; Ctrl-C ends the wait for it.
     ranks_ = options.sampling.ranks;
     auto [opened_loader, opened_set, found_advice, found_checksum] =
-        run_interruptibly([files = std::move(files), samples, fields = std::move(fields), options]() mutable {
-          auto opened = data::open_samples(files, data::open_local_file, samples);
+        run_interruptibly([opener, files = std::move(files), samples, fields = std::move(fields), options]() mutable {
+          auto opened = data::open_samples(files, opener, samples);
           std::string advice;
           if (options.sampling.shuffling == data::Shuffling::kFull) {
             advice = opened->advice_on_full_shuffle(options.memory_budget_bytes);
           }
           auto loader = std::make_unique<data::Loader>(opened, std::move(fields), options);
-          const std::uint64_t checksum = data::files_checksum(files, data::open_local_file, *opened, samples);
+          const std::uint64_t checksum = data::files_checksum(files, opener, *opened, samples);
           return std::tuple(std::move(loader), opened, std::move(advice), checksum);
         });
     files_checksum_ = fmt::format("{:016x}", found_checksum);
@@ -243,6 +298,7 @@ class DataLoader {
     return std::move(opened_loader);
   }
 
+  std::shared_ptr<store::DataFiles> files_;
   std::shared_ptr<const data::SampleSet> set_;
   std::uint64_t count_ = 0;
   std::string advice_;
@@ -318,6 +374,22 @@ nanobind::bytes encode_example(const std::vector<std::tuple<std::string, std::st
   return nanobind::bytes(example.data(), example.size());
 }
 
+void bind_files(nanobind::module_& module) {
+  namespace nb = nanobind;
+  nb::class_<DataFiles>(module, "DataFiles", "Files of this machine and of sources: gyre::store::DataFiles.")
+      .def(nb::init<std::uint64_t>(), nb::arg("memory_budget"))
+      .def("add", &DataFiles::add, nb::arg("name"),
+           "The name under which it is found, without what is secret in a URL.")
+      .def("find", &DataFiles::find, nb::arg("name"),
+           "What a loader is given for the name of a folder or a file, or a pattern.");
+  nb::class_<DataFile>(module, "DataFile", "A file of this machine or of a source.")
+      .def(nb::init<const nb::bytes&>(), nb::arg("name"))
+      .def_prop_ro("name", &DataFile::name)
+      .def_prop_ro("size", &DataFile::size_bytes)
+      .def_prop_ro("version", &DataFile::version)
+      .def("read", &DataFile::read, nb::arg("offset"), nb::arg("most"));
+}
+
 /// What a loader says about its samples' files.
 void bind_names(nanobind::class_<DataLoader>& loader) {
   loader.def_prop_ro("classes", &DataLoader::classes, "Names by label, where the files say them.")
@@ -330,12 +402,13 @@ void bind_names(nanobind::class_<DataLoader>& loader) {
 
 void bind_data(nanobind::module_& module) {
   namespace nb = nanobind;
+  bind_files(module);
   nb::class_<DataLoader> loader(module, "DataLoader", "gyre::data::Loader; see gyre.data.");
   bind_names(loader);
   loader
       .def(
           "__init__",
-          [](DataLoader* self, const std::vector<nb::bytes>& files, const std::string& format,
+          [](DataLoader* self, const std::vector<nb::bytes>& files, const DataFiles& places, const std::string& format,
              std::uint64_t records_per_file, const std::vector<FieldTuple>& fields, std::uint64_t batch_size,
              const std::string& shuffle, std::uint64_t seed, bool drop_last, std::uint64_t streams,
              std::uint64_t open_blocks, int rank, int ranks, int threads, std::uint64_t memory_budget,
@@ -359,12 +432,12 @@ void bind_data(nanobind::module_& module) {
                                               .threads = threads,
                                               .pyarrow_folder = pyarrow_folder,
                                               .classes = std::move(classes)};
-            new (self) DataLoader(to_paths(files), samples, fields, options);
+            new (self) DataLoader(places, to_paths(files), samples, fields, options);
           },
-          nb::arg("files"), nb::kw_only(), nb::arg("format"), nb::arg("records_per_file"), nb::arg("fields"),
-          nb::arg("batch_size"), nb::arg("shuffle"), nb::arg("seed"), nb::arg("drop_last"), nb::arg("streams") = 1,
-          nb::arg("open_blocks") = 0, nb::arg("rank"), nb::arg("ranks"), nb::arg("threads"), nb::arg("memory_budget"),
-          nb::arg("prefetch"), nb::arg("replace_damaged"), nb::arg("pyarrow_folder") = "",
+          nb::arg("files"), nb::kw_only(), nb::arg("places"), nb::arg("format"), nb::arg("records_per_file"),
+          nb::arg("fields"), nb::arg("batch_size"), nb::arg("shuffle"), nb::arg("seed"), nb::arg("drop_last"),
+          nb::arg("streams") = 1, nb::arg("open_blocks") = 0, nb::arg("rank"), nb::arg("ranks"), nb::arg("threads"),
+          nb::arg("memory_budget"), nb::arg("prefetch"), nb::arg("replace_damaged"), nb::arg("pyarrow_folder") = "",
           nb::arg("classes") = std::vector<std::string>())
       .def_prop_ro("count", &DataLoader::count, "Samples of the set.")
       .def_prop_ro("advice", &DataLoader::advice, "What the shuffle costs, where that is much; else empty.")
@@ -388,8 +461,6 @@ void bind_data(nanobind::module_& module) {
            "Shows the wait for the last batch in the job's timeline, where that runs.")
       .def("add_wait_to_timeline", &DataLoader::add_wait_to, nb::arg("timeline"), nb::arg("row"))
       .def("ledger", [](DataLoader& self) { return to_dict(self.loader().ledger()); });
-  module.def("find_files", &find_files, nb::arg("name"),
-             "What a loader is given for the name of a folder or a file, or a pattern.");
   module.def("encode_example", &encode_example, nb::arg("features"));
   module.def("synthetic_image", &make_image, nb::arg("seed"), nb::arg("classes"), nb::arg("size"), nb::arg("stream"),
              nb::arg("index"));

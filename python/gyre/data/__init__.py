@@ -27,6 +27,7 @@ when a run resumes in the middle of an epoch (`state_dict`). Every rank gets the
 """
 
 from gyre.data._fields import IMAGENET_MEAN, IMAGENET_STD, Field, Image, floats, image, ints, length, raw
+from gyre.data._files import open_file
 from gyre.data._ledger import StallLedger
 from gyre.data._loader import Batch, Loader
 from gyre.data._records import write_tfrecords
@@ -43,6 +44,7 @@ __all__ = [
     "image",
     "ints",
     "length",
+    "open_file",
     "raw",
     "write_tfrecords",
 ]

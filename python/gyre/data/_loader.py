@@ -100,8 +100,10 @@ class Loader:
     """An iterable of batches over files of samples; each `for` loop over it is one epoch.
 
     files: a pattern ("train/*.tfrecord*"), a folder, or a list of paths; the files of patterns and folders are sorted
-        by name, and hidden ones are left out. A folder with folders of images is an image folder, with one folder per
-        class, whatever lies beside them; `left_out` says what that is.
+        by name, and hidden ones are left out. Also URLs of object stores and web servers ("az://data/train",
+        "s3://bucket/set/*.tfrecord", "https://host/set/"), which are read in ranges, ahead of the training loop;
+        credentials come from the environment, as for `gyre stage`. A folder with folders of images is an image folder,
+        with one folder per class, whatever lies beside them; `left_out` says what that is.
     format: "tfrecord" (of tf.train.Examples; gzip and zlib are detected), "parquet", "folder", "images" (without
         labels: image files, and folders of them at any depth), "tar" (webdataset's layout), "idx" (MNIST's), "cifar10";
         "auto" detects the format from the content.
@@ -177,12 +179,13 @@ class Loader:
             raise InvalidArgumentError("NumPy has no bfloat16; use output='torch' or another dtype")
         self.batch_size, self.drop_last, self.output = batch_size, drop_last, output
         self.rank, self.world_size = _place(rank, world_size)
-        self._seed = seed
-        self._replaces = damaged == "replace"
+        self._seed, self._replaces = seed, damaged == "replace"
         self._shuffle = _ORDERS[shuffle]
         self._streams = streams if self._shuffle == "block" else 1
+        places = _core.DataFiles(memory_budget)
         self._core = _core.DataLoader(
-            _paths(files),
+            _paths(files, places),
+            places=places,
             format=format,
             records_per_file=records_per_file or 0,
             fields=[as_tuple(name, field) for name, field in self._fields.items()],
@@ -207,7 +210,7 @@ class Loader:
         self._epoch = -1  # The epoch of the loop that runs or ran last …
         self._step = 0  # … and how many of its batches have been taken.
         self._loop = 0
-        self._row = f"data: {_shown(files)}"  # Of a job's timeline.
+        self._row = f"data: {_shown(files, places)}"  # Of a job's timeline.
 
     def __len__(self) -> int:
         """Batches of an epoch, equal on every rank."""
@@ -339,19 +342,20 @@ class Loader:
         return StallLedger(**self._core.ledger())
 
 
-def _paths(files: Files) -> list[bytes]:
+def _paths(files: Files, places: _core.DataFiles) -> list[bytes]:
     if isinstance(files, (str, os.PathLike)):
-        return _core.find_files(os.fsencode(files))
-    paths = [os.fsencode(path) for path in files]
+        return places.find(os.fsencode(files))
+    paths = [places.add(os.fsencode(path)) for path in files]
     if not paths:
         raise InvalidArgumentError("the list of files is empty")
     return paths
 
 
-def _shown(files: Files) -> str:
-    if isinstance(files, (str, os.PathLike)):
-        return os.fspath(files)
-    return f"{os.fspath(files[0])} and {len(files) - 1} more" if len(files) > 1 else os.fspath(files[0])
+def _shown(files: Files, places: _core.DataFiles) -> str:
+    """Without what is secret in a URL."""
+    names = [files] if isinstance(files, (str, os.PathLike)) else files
+    first = os.fsdecode(places.add(os.fsencode(names[0])))
+    return first if len(names) == 1 else f"{first} and {len(names) - 1} more"
 
 
 def _timeline_of_worker() -> _core.Timeline | None:

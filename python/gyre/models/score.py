@@ -84,7 +84,7 @@ def format_of(files: str | list[str], labels: bool) -> str:
         return "auto"
     if isinstance(files, list):
         return "images" if any(os.path.isdir(file) for file in files) else "auto"
-    whole = os.path.isdir(files) and _core.find_files(os.fsencode(files)) == [os.fsencode(files)]
+    whole = os.path.isdir(files) and _core.DataFiles(0).find(os.fsencode(files)) == [os.fsencode(files)]
     return "images" if whole else "auto"
 
 

@@ -1,0 +1,310 @@
+"""`gyre.data.Loader`, `open_file` and the training programs over URLs: the same samples, bit for bit, as from a folder,
+whatever the server does; or one error."""
+
+from __future__ import annotations
+
+import gc
+import io
+import os
+import random
+import re
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from azurite import ACCOUNT, PROGRAM, azurite
+from fault_server import fault_server, seldom
+from gyre.errors import CorruptDataError, Error, NotFoundError
+from moto_s3 import FOLDER as MOTO
+from moto_s3 import moto_s3, put
+from nginx import nginx
+
+from gyre.data import Loader, image, ints, open_file, raw, write_tfrecords
+
+needs_azurite = pytest.mark.skipif(
+    not PROGRAM.exists(), reason="Azurite is not installed: `./dev setup test` does so where there is npm"
+)
+needs_moto = pytest.mark.skipif(not MOTO.exists(), reason="moto is not installed: `./dev setup test` does so")
+
+FIELDS = {"x": raw("uint8", 3000), "label": ints()}
+
+
+def write_records(folder: Path) -> None:
+    """Files with many records and with one, compressed and not."""
+    generator = np.random.default_rng(3)
+    number = 0
+    for file, (count, compression) in enumerate([(40, None), (30, "gzip"), (1, "gzip"), (1, None), (25, None)]):
+        examples = []
+        for _ in range(count):
+            x = generator.integers(0, 256, 3000, dtype=np.uint8)
+            examples.append({"x": x.tobytes(), "label": number})
+            number += 1
+        write_tfrecords(folder / f"part-{file}.tfrecord", examples, compression=compression)
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("records")
+    write_records(folder)
+    return folder
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def batches(files: str | Path, shuffle: str | bool = True, *, epochs: int = 2, **options: object) -> list[bytes]:
+    fields = options.pop("fields", FIELDS)
+    loader = Loader(files, fields, batch_size=8, shuffle=shuffle, threads=3, output="numpy", **options)  # type: ignore[arg-type]
+    return [batch[name].tobytes() for _ in range(epochs) for batch in loader for name in batch]
+
+
+Serve = Callable[[Path], str]
+
+
+@pytest.fixture(scope="module")
+def serve(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
+    """Puts a folder into a store, and gives its URL there."""
+    kind = request.param
+    folder = tmp_path_factory.mktemp(kind)
+    patch = pytest.MonkeyPatch()
+    if kind == "azure":
+        with azurite(folder) as server:
+            patch.setenv("AZURE_STORAGE_CONNECTION_STRING", server.connection_string)
+
+            def to_azure(source: Path) -> str:
+                server.container(source.name, {f"set/{name}": body for name, body in files_of(source).items()})
+                return f"az://{source.name}/set"
+
+            yield to_azure
+    elif kind == "s3":
+        with moto_s3(folder, {}) as endpoint:
+            patch.setenv("AWS_ENDPOINT_URL", endpoint)
+
+            def to_s3(source: Path) -> str:
+                port = int(endpoint.rsplit(":", 1)[1])
+                put(port, f"/{source.name}", b"")
+                for name, body in files_of(source).items():
+                    put(port, f"/{source.name}/set/{name}", body)
+                return f"s3://{source.name}/set"
+
+            yield to_s3
+    else:
+        root = tmp_path_factory.getbasetemp()
+        with nginx(root, folder) as url:
+            yield lambda source: f"{url}{source.relative_to(root)}/"
+    patch.undo()
+
+
+STORES = [
+    pytest.param("azure", marks=needs_azurite),
+    pytest.param("s3", marks=needs_moto),
+    "nginx",
+]
+
+
+@pytest.mark.parametrize("serve", STORES, indirect=True)
+def test_a_store_gives_the_batches_of_a_folder(serve: Serve, records: Path) -> None:
+    url = serve(records)
+    pattern = url.rstrip("/") + "/part-*.tfrecord"
+    for shuffle in (True, "block", False):
+        local = Loader(records, FIELDS, batch_size=8, shuffle=shuffle)
+        assert batches(pattern, shuffle) == batches(records, shuffle)
+        assert Loader(url, FIELDS, batch_size=8, shuffle=shuffle).state_dict() == local.state_dict()
+    with pytest.raises(Error, match="no file is called"):
+        Loader(url.rstrip("/") + "/nothing-*", FIELDS, batch_size=8)
+
+
+def write_images(folder: Path) -> None:
+    from gyre.core import _core  # noqa: PLC0415
+
+    for i in range(12):
+        jpeg, _, _, _ = _core.synthetic_image(1, 3, 48, 0, i)
+        (folder / f"class {i % 3}").mkdir(exist_ok=True)
+        (folder / f"class {i % 3}" / f"ü {i}.jpg").write_bytes(jpeg)
+
+
+def write_tar(folder: Path) -> None:
+    with tarfile.open(folder / "shard.tar", "w") as archive:
+        for i in range(20):
+            for suffix, body in (("bin", bytes([i]) * 3000), ("cls", str(i).encode())):
+                member = tarfile.TarInfo(f"{i:04}.{suffix}")
+                member.size = len(body)
+                archive.addfile(member, io.BytesIO(body))
+
+
+def write_idx(folder: Path) -> None:
+    head = b"\x00\x00\x08"
+    pixels = np.random.default_rng(1).integers(0, 256, (50, 9, 9), dtype=np.uint8)
+    (folder / "images-idx3-ubyte").write_bytes(
+        head + b"\x03" + b"".join(n.to_bytes(4, "big") for n in pixels.shape) + pixels.tobytes()
+    )
+    (folder / "labels-idx1-ubyte").write_bytes(
+        head + b"\x01" + (50).to_bytes(4, "big") + bytes(i % 10 for i in range(50))
+    )
+
+
+def write_cifar10(folder: Path) -> None:
+    for name in ("data_batch_1.bin", "data_batch_2.bin"):
+        body = np.random.default_rng(len(name)).integers(0, 256, (10, 3073), dtype=np.uint8)
+        body[:, 0] %= 10
+        (folder / name).write_bytes(body.tobytes())
+
+
+PIXELS = {"image": image(9, augment=False), "label": ints()}
+FORMATS = {
+    "images": (write_images, PIXELS),
+    "tar": (write_tar, {"bin": raw("uint8", 3000), "label": ints()}),
+    "idx": (write_idx, PIXELS),
+    "cifar10": (write_cifar10, PIXELS),
+}
+
+
+@pytest.mark.parametrize("serve", ["nginx", pytest.param("azure", marks=needs_azurite)], indirect=True)
+@pytest.mark.parametrize("kind", FORMATS)
+def test_every_format_is_read_from_a_store(serve: Serve, kind: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    write, fields = FORMATS[kind]
+    folder = tmp_path_factory.mktemp(kind)
+    write(folder)
+    assert batches(serve(folder), fields=fields) == batches(folder, fields=fields)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_server_that_fails_changes_no_byte(records: Path, seed: int) -> None:
+    with fault_server(files_of(records), seldom(seed, 0.3)) as server:
+        for shuffle in (True, "block"):
+            assert batches(server.url, shuffle) == batches(records, shuffle)
+        assert server.faults, "the server was to fail"
+
+
+def test_what_was_announced_is_read_once(records: Path) -> None:
+    """What is read ahead and thrown away would be paid for twice."""
+    with fault_server(files_of(records)) as server:
+        loader = Loader(f"{server.url}part-[034].tfrecord", FIELDS, batch_size=4, threads=2, output="numpy")
+        before = server.sent_bytes
+        samples = sum(batch.counted for batch in loader)
+        stored = samples * 3100
+        # The server counts an answer after it was sent: the constructor's last one, of 64 KiB, perhaps only now.
+        assert server.sent_bytes - before < 1.1 * stored + 65_536
+
+
+def test_an_object_that_changes_is_one_error_and_no_mixture(records: Path) -> None:
+    with fault_server(files_of(records)) as server:
+        loader = Loader(server.url, FIELDS, batch_size=8, shuffle="block", output="numpy")
+        server.etags["part-4.tfrecord"] = '"another"'
+        with pytest.raises(CorruptDataError, match=r"part-4\.tfrecord.*has changed since it was listed"):
+            for _ in loader:
+                pass
+
+
+def test_the_first_batch_takes_no_more_than_three_round_trips(tmp_path: Path) -> None:
+    write_images(tmp_path)
+    delay = 0.0  # Of each answer: a round trip.
+
+    def late(_name: str, _number: int) -> None:
+        time.sleep(delay)
+
+    images = {name.split("/")[1]: body for name, body in files_of(tmp_path).items()}
+    with fault_server(images, late) as server:
+        loader = Loader(server.url, {"image": image(9, augment=False)}, batch_size=12, threads=1, output="numpy")
+        delay = 1.0
+        began = time.monotonic()
+        assert next(iter(loader)).counted == 12
+        assert time.monotonic() - began < 3 * delay
+
+
+def test_a_loader_that_waits_for_a_silent_server_can_be_left(records: Path) -> None:
+    silent = threading.Event()
+
+    def wait(_name: str, _number: int) -> None:
+        if silent.is_set():
+            time.sleep(8)
+
+    with fault_server(files_of(records), wait) as server:
+        loader = Loader(server.url, FIELDS, batch_size=8, output="numpy")
+        silent.set()
+        began = time.monotonic()
+        iter(loader)
+        threading.Timer(0.5, silent.clear).start()
+        del loader
+        gc.collect()
+        assert time.monotonic() - began < 5
+
+
+@needs_azurite
+def test_no_message_shows_a_signature(tmp_path: Path, records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with azurite(tmp_path) as server:
+        server.container("data", {f"set/{name}": body for name, body in files_of(records).items()})
+        monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", f"BlobEndpoint={server.endpoint};AccountName={ACCOUNT}")
+        sas = server.sas()
+        url = f"{server.endpoint}/data/set?{sas}"
+        assert batches(url) == batches(records)
+        loader = Loader(url, FIELDS, batch_size=8)
+        assert loader.name_of(0) == f"{server.endpoint}/data/set/part-0.tfrecord:0"
+        pattern = f"{server.endpoint}/data/set/part-[03]*?{sas}"
+        assert len(batches(pattern, epochs=1)) > 0
+        texts = [loader.name_of(1), loader._row]
+        for wrong in (f"{server.endpoint}/data/none?{sas}", f"{server.endpoint}/data/set?{sas[:-9]}AAAAAA%3D"):
+            with pytest.raises(Error) as error:
+                Loader(wrong, FIELDS, batch_size=8)
+            texts.append(str(error.value))
+        with open_file(f"{server.endpoint}/data/set/part-3.tfrecord?{sas}") as file:
+            assert file.read() == (records / "part-3.tfrecord").read_bytes()
+            texts.append(file.raw.name)  # type: ignore[attr-defined]
+        assert not [text for text in texts if "sig=" in text or sas[-20:] in text]
+
+
+def test_a_file_object_seeks_and_reads_as_a_file_of_this_machine_does(tmp_path: Path) -> None:
+    body = random.Random(5).randbytes(3_000_000)
+    (tmp_path / "a.bin").write_bytes(body)
+    with fault_server({"a.bin": body}, seldom(1, 0.3)) as server:
+        with open_file(f"{server.url}a.bin") as file, (tmp_path / "a.bin").open("rb") as local:
+            generator = random.Random(6)
+            for _ in range(60):
+                position, count = generator.randrange(3_100_000), generator.randrange(400_000)
+                assert file.seek(position) == local.seek(position)
+                assert file.read(count) == local.read(count)
+            assert file.seek(-5, os.SEEK_END) == local.seek(-5, os.SEEK_END)
+            assert file.read() == local.read()
+        with pytest.raises(NotFoundError):
+            open_file(f"{server.url}b.bin")
+    with open_file(tmp_path / "a.bin") as file:
+        assert file.read() == body
+
+
+def test_torch_loads_from_a_url() -> None:
+    buffer = io.BytesIO()
+    torch.save({"w": torch.arange(1000)}, buffer)
+    with fault_server({"w.pt": buffer.getvalue()}) as server, open_file(f"{server.url}w.pt") as file:
+        assert torch.equal(torch.load(file)["w"], torch.arange(1000))
+
+
+@pytest.mark.parametrize("serve", ["nginx", pytest.param("azure", marks=needs_azurite)], indirect=True)
+def test_a_program_trains_from_a_url_as_from_a_folder(
+    serve: Serve, gyre: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("cosmo")
+    make = ["-m", "gyre.datasets", "cosmo", "--out", str(folder), "--train", "8", "--validation", "4", "--size", "32"]
+    subprocess.run([sys.executable, *make], check=True, capture_output=True)
+    hashes = []
+    for place in (str(folder), serve(folder)):
+        command = [gyre.parent / "gyre-cosmoflow", "--data-dir", place, "--epochs", "1", "--batch-size", "2"]
+        output = tmp_path_factory.mktemp("out")
+        done = subprocess.run(
+            [*map(str, command), "--output-dir", str(output), "--print-hashes"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        hashes.append(re.findall(r"[0-9a-f]{16}", done.stdout))
+    assert hashes[0]
+    assert hashes[0] == hashes[1]
