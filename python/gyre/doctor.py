@@ -123,6 +123,9 @@ def _torch() -> Iterator[Finding]:
 
     yield _torch_version(str(torch.__version__))
     yield _programs_with_libtorch(str(torch.__version__))
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    if accelerator is not None:
+        yield _devices(accelerator.type, torch.accelerator.device_count())
     if not dist.is_available():
         yield Finding(
             "backend gyre", "wrong", "this torch was built without torch.distributed", "install another torch"
@@ -139,6 +142,14 @@ def _torch() -> Iterator[Finding]:
         yield Finding("backend gyre", "wrong", "torch has not loaded it", "`import gyre.distributed` shows why")
     else:
         yield Finding("backend gyre", "ok", 'init_process_group("gyre") works without an import')
+
+
+def _devices(kind: str, count: int) -> Finding:
+    text = (
+        f"torch sees {count} of type '{kind}'; Gyre exchanges CPU tensors, and has never run on hardware with others "
+        "(docs/guide/gpu.md)"
+    )
+    return Finding("devices", "note", text, f'init_process_group("cpu:gyre,{kind}:BACKEND") leaves them to BACKEND')
 
 
 def _torch_version(version: str) -> Finding:

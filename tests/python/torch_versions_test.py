@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 from gyre.core import _core
 
@@ -46,3 +47,14 @@ def test_the_doctor_says_what_works_with_this_torch() -> None:
     programs = found["C++ programs"]
     assert (programs.state, "refuse" in programs.text) == (("ok", False) if SAME else ("note", True)), programs
     assert SAME or programs.remedy == f"{sys.executable} -m pip install torch=={_core.libtorch_version}"
+
+
+def test_the_doctor_says_that_nothing_has_run_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "devices" not in {finding.name for finding in doctor.examine(self_test=False)}
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: torch.device("cuda"))
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
+    (devices,) = (finding for finding in doctor.examine(self_test=False) if finding.name == "devices")
+    assert devices.state == "note"
+    assert "2 of type 'cuda'" in devices.text
+    assert "never run on hardware" in devices.text
+    assert "cpu:gyre,cuda:BACKEND" in devices.remedy
