@@ -16,6 +16,7 @@ from job_server import JobServer
 pytestmark = pytest.mark.needs_root
 
 ACCOUNTS = {"ada": 20_001, "robert": 20_002}
+MOUNT = "$AZ_BATCHAI_MOUNT_ROOT/external"
 PYTHON = "/usr/bin/python3"  # Ours may be in a folder that others cannot enter.
 
 
@@ -34,8 +35,8 @@ class Team:
             "job", "submit", *words, env={"GYRE_SERVER": str(self.server.tmp_path / f"{user}.json")}
         )
 
-    def output(self, user: str, *command: str) -> str:
-        done = self.submit(user, "-f", "--", *command)
+    def output(self, user: str, *command: str, logs: str = "") -> str:
+        done = self.submit(user, "-f", *(["--logs", logs] if logs else []), "--", *command)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -175,3 +176,27 @@ def test_two_users_jobs_of_one_name_keep_their_nodes_files_apart(team: Team) -> 
     )
     assert "Permission denied" in done.stderr
     assert team.server.ok("job", "logs", name) == "[0] private\n"
+
+
+def test_the_first_users_folders_on_a_mount_that_is_open_to_all_are_open_to_the_next_user(team: Team) -> None:
+    team.server.share.chmod(0o1777)
+    assert team.output("ada", "echo", "hers", logs=MOUNT) == "[0] hers\n"
+    assert team.output("bob", "echo", "his", logs=MOUNT) == "[0] his\n"
+    owners = {log.stat().st_uid: log for log in team.server.share.rglob("stdout.txt")}
+    assert set(owners) == set(ACCOUNTS.values())
+    jobs = owners[ACCOUNTS["ada"]].parents[3]
+    assert jobs.stat().st_mode & 0o7777 == 0o1777
+    assert owners[ACCOUNTS["ada"]].parents[1].stat().st_mode & 0o022 == 0  # The job's own is hers.
+    remove = ["rm", "-r", str(owners[ACCOUNTS["ada"]].parents[2])]
+    done = subprocess.run(remove, capture_output=True, text=True, user=20_002, group=20_002, check=False)
+    assert done.returncode != 0
+
+
+def test_a_folder_of_another_account_in_a_jobs_way_is_named_with_what_opens_it(team: Team) -> None:
+    team.server.share.chmod(0o1777)
+    assert team.output("ada", "echo", "hers", logs=MOUNT) == "[0] hers\n"
+    [log] = team.server.share.rglob("stdout.txt")
+    log.parents[3].chmod(0o755)
+    name = team.submit("bob", "--logs", MOUNT, "--", "true").stdout.strip()
+    said = team.server.verb("job", "wait", name).stderr
+    assert "/experiments/default/jobs' belongs to 'ada', who lets others make folders there with `chmod a+rwxt" in said

@@ -18,6 +18,7 @@
 #include "gyre/jobs/agent/internal/cleanliness.h"
 #include "gyre/jobs/agent/internal/failure_causes.h"
 #include "gyre/jobs/agent/internal/job_shells.h"
+#include "gyre/jobs/agent/internal/shared_folders.h"
 #include "gyre/jobs/agent/internal/waits.h"
 #include "gyre/jobs/agent/launch_plan.h"
 #include "gyre/jobs/agent/mounts.h"
@@ -117,13 +118,18 @@ void NodeRun::run_setup() {
 }
 
 void NodeRun::make_place(const std::string& what, const std::string& folder) const {
+  // Jobs of other accounts will have theirs beside it, if the mount is open to them.
+  const std::string& segment = order().path_segment;
+  const std::size_t own = segment.empty() ? std::string::npos : folder.rfind("/" + segment + "/");
   std::error_code failure;
-  fs::create_directories(folder, failure);
+  if (own != std::string::npos)
+    failure = make_shared_folders(fs::path(folder.substr(0, own + 1) + segment).parent_path());
+  if (!failure) fs::create_directories(folder, failure);
   if (!failure) return;
   throw unusable_path(order(),
                       fmt::format("cannot make a place for {}: user '{}', as whom the job runs, cannot make the folder "
-                                  "{}: {}",
-                                  what, user_name(own_user().user), folder, failure.message()),
+                                  "{}: {}{}",
+                                  what, user_name(own_user().user), folder, failure.message(), who_may_open(folder)),
                       "path", folder);
 }
 
