@@ -22,14 +22,14 @@ def choice(*words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ([], "release |  |  |  |  | "),
+        ([], "release |  |  |  |  | ."),
         (["asan", "net"], "asan | net net_http | gyre_net_test gyre_net_http_test |  |  | ^(net|net_http)\\."),
         (
             ["train"],
             "release | train train_torch | gyre_train_test gyre_train_torch_test |  |  | ^(train|train_torch)\\.",
         ),
-        (["cluster"], "release |  |  | tests/cluster |  | "),
-        (["tests/tools/tally_test.py", "--long"], "release |  |  | tests/tools/tally_test.py | 1 | "),
+        (["cluster"], "release |  |  | tests/cluster |  | ."),
+        (["tests/tools/tally_test.py", "--long"], "release |  |  | tests/tools/tally_test.py | 1 | ."),
         (["-k", "ring_2"], "release |  |  |  |  | .*[Rr][Ii][Nn][Gg]_2"),
         (
             ["net", "-k", "Up"],
@@ -39,6 +39,14 @@ def choice(*words: str) -> subprocess.CompletedProcess[str]:
 )
 def test_a_name_is_a_preset_a_room_a_folder_or_a_file(words: list[str], expected: str) -> None:
     assert choice(*words).stdout == f"{expected}\n"
+
+
+@pytest.mark.parametrize("words", [[], ["net"], ["net", "-k", "up"], ["-k", "UP"]])
+def test_ctest_finds_tests_by_the_pattern(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "CTestTestfile.cmake").write_text("add_test(net.Address.looks_up_a_name true)\n")
+    pattern = choice(*words).stdout.rstrip("\n").rpartition(" | ")[2]
+    found = subprocess.run(["ctest", "-N", "-R", pattern], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "Total Tests: 1\n" in found.stdout
 
 
 @pytest.mark.parametrize("word", ["nett", "tests", "../tools", "docs", "n*", ""])
