@@ -7,13 +7,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 from job_server import JobServer
+from running_job import wait_until
 
 MOUNT = 'mount --make-rprivate / && mount -t tmpfs -o size=24m,mode=1777 none /tmp && exec "$@"'
 FULL = "the disk is full; nothing was changed"
@@ -35,14 +35,15 @@ def fill(folder: Path) -> Path:
 def goes_on_after(server: JobServer, with_signal: int, name: str, index_is_gone: bool) -> None:
     """The server ends while a job runs, and starts on a full disk."""
     submit = ("job", "submit", "-c", "pool", "--logs", "$AZ_BATCHAI_MOUNT_ROOT/external")
-    gate = server.share / f"{name}-go"
-    line = f'echo begun >> "{server.share}/{name}"; until [ -e "{gate}" ]; do sleep 0.1; done; echo last'
-    server.ok(*submit, "--name", name, "--", "/bin/sh", "-c", line)
-    deadline = time.monotonic() + 30
-    while not (server.share / name).exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    gates = {one: server.share / f"{one}-go" for one in (name, f"{name}-next")}
+    for one, gate in gates.items():
+        line = f'echo begun >> "{server.share}/{one}"; until [ -e "{gate}" ]; do sleep 0.1; done; echo last'
+        server.ok(*submit, "--name", one, "--", "/bin/sh", "-c", line)
+    wait_until("both jobs run", lambda: all((server.share / one).exists() for one in gates))
     server.end(with_signal)
+    gates[f"{name}-next"].touch()  # The next server has its end to record.
+    states = server.folder.glob("nodes/*/agent/current.json")
+    wait_until("one has ended", lambda states=list(states): any('"record"' in one.read_text() for one in states))
     if index_is_gone:
         (server.folder / "catalog.db-shm").unlink()
     filling = fill(server.share)
@@ -54,16 +55,14 @@ def goes_on_after(server: JobServer, with_signal: int, name: str, index_is_gone:
     refused = server.verb(*submit, "--name", f"{name}-refused", "--", "true")
     assert refused.returncode != 0
     assert FULL in refused.stderr, refused.stderr
-    deadline = time.monotonic() + 30
-    while "only answers questions for the moment" not in server.log.read_text()[begin:]:
-        assert time.monotonic() < deadline, server.log.read_text()[begin:]
-        server.verb("job", "stop", name)
-        time.sleep(0.05)
+    assert FULL in server.verb("job", "stop", name).stderr
+    wait_until("the server says so", lambda: "only answers questions for the moment" in server.log.read_text()[begin:])
     assert server.log.read_text()[begin:].count("only answers questions") <= 2  # Once each: decisions, and a driver.
     filling.unlink()
-    gate.touch()
-    assert server.verb("job", "wait", name).returncode == 0, server.log.read_text()[begin:]
-    assert (server.share / name).read_text() == "begun\n"
+    gates[name].touch()
+    for one in gates:
+        assert server.verb("job", "wait", one).returncode == 0, server.log.read_text()[begin:]
+        assert (server.share / one).read_text() == "begun\n"
     server.ok(*submit, "--name", f"{name}-after", "--", "true")
     server.ok("job", "wait", f"{name}-after")
     assert "the job service goes on" in server.log.read_text()[begin:]
