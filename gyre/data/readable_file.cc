@@ -112,8 +112,8 @@ class LocalFolders : public Folders {
 }  // namespace
 
 const std::shared_ptr<const Folders>& local_folders() {
-  static const std::shared_ptr<const Folders> folders = std::make_shared<const LocalFolders>();
-  return folders;
+  static const std::shared_ptr<const Folders> kFolders = std::make_shared<const LocalFolders>();
+  return kFolders;
 }
 
 std::unique_ptr<const ReadableFile> open_local_file(const std::string& path) {

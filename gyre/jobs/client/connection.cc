@@ -68,7 +68,7 @@ ServerPlace parse_server(std::string_view text) {
 }
 
 std::string server_text(const ServerPlace& place) {
-  const std::string text = net::to_string(place.endpoint);
+  std::string text = net::to_string(place.endpoint);
   if (place.endpoint.kind == net::Endpoint::Kind::kUnix) return text;
   const std::string address = text.substr(text.find(':') + 1);
   if (place.fingerprint.empty()) return "http://" + address;  // Nothing to prove itself with: not for tokens.

@@ -21,8 +21,8 @@ namespace gyre::store::node {
 class Peers {
  public:
   /// `membership` outlives it.
-  Peers(std::uint32_t self, net::JobKey key, std::uint64_t fingerprint, Membership& membership)
-      : self_(self), key_(std::move(key)), fingerprint_(fingerprint), membership_(membership) {}
+  Peers(std::uint32_t self, const net::JobKey& key, std::uint64_t fingerprint, Membership& membership)
+      : self_(self), key_(key), fingerprint_(fingerprint), membership_(membership) {}
 
   /// Reads from a node into `into`, whose size is the request's. False where the node does not have it, and was not to
   /// fetch it. `still_waiting` is called about once a second meanwhile. Error: kPeerLost, kTimeout (silent for five

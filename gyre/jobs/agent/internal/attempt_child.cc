@@ -129,7 +129,7 @@ std::string AttemptChild::end(Deadline deadline) {
   if (status->success()) return "";
   std::array<char, 1024> text;
   const ssize_t count = ::read(words_.get(), text.data(), text.size());
-  const std::string how = status->signal != 0 ? signal_name(status->signal) : fmt::format("exit code {}", status->code);
+  std::string how = status->signal != 0 ? signal_name(status->signal) : fmt::format("exit code {}", status->code);
   if (count <= 0) return how;
   return fmt::format("{}: {}", how, cli::printable({text.data(), static_cast<std::size_t>(count)}));
 }
