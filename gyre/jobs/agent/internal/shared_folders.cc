@@ -37,23 +37,15 @@ std::error_code make_in(const fs::path& above, const fs::path& folder) {
   return ::fchmod(made.get(), (here.st_mode & 07777) | bits) == 0 ? std::error_code{} : last_error();
 }
 
-std::error_code make(const fs::path& folder) {
+}  // namespace
+
+std::error_code make_shared_folders(const fs::path& folder) {
   std::error_code failure;
   if (fs::is_directory(folder, failure)) return {};
   const fs::path above = folder.parent_path();
   if (above == folder || above.empty()) return failure;
-  failure = make(above);
+  failure = make_shared_folders(above);
   return failure ? failure : make_in(above, folder);
-}
-
-}  // namespace
-
-std::error_code make_shared_folders(const fs::path& folder) noexcept {
-  try {
-    return make(folder);
-  } catch (const std::exception&) {
-    return std::make_error_code(std::errc::not_enough_memory);
-  }
 }
 
 std::string who_may_open(const fs::path& path) {
@@ -64,7 +56,7 @@ std::string who_may_open(const fs::path& path) {
     nearest = nearest.parent_path();
   }
   if (!S_ISDIR(status.st_mode) || ::access(nearest.c_str(), W_OK | X_OK) == 0) return "";
-  return fmt::format("; '{}' belongs to '{}', who lets others make folders there with `chmod a+rwxt {}`",
+  return fmt::format("; '{}' belongs to '{}', who can let others make folders there: `chmod a+rwxt {}`",
                      nearest.string(), name_of_account(status.st_uid), nearest.string());
 }
 

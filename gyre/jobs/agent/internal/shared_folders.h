@@ -8,11 +8,11 @@
 namespace gyre::jobs::agent::internal {
 
 /// Makes `folder` and those above it that are missing. Where others may write in the folder above, they may write in a
-/// new one too, and remove there only what is theirs (the sticky bit). Returns why it could not; never throws.
-std::error_code make_shared_folders(const std::filesystem::path& folder) noexcept;
+/// new one too, and remove there only what is theirs (the sticky bit). Returns why it could not.
+std::error_code make_shared_folders(const std::filesystem::path& folder);
 
 /// Of the nearest folder above `path` that exists, if this process may not write there: whose it is, and the command
-/// by which they let others make their own in it, as "; 'X' belongs to …". Else empty.
+/// by which its owner can let others make their own in it, as "; 'X' belongs to …". Else empty.
 std::string who_may_open(const std::filesystem::path& path);
 
 }  // namespace gyre::jobs::agent::internal
