@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # ./dev test runs the tests in several processes. Tests that share something dear - ranks that have torch, an ssh
 # server, a wheel, a build, network namespaces - stay together in one of them.
 TOGETHER = (
+    "tests/device",
     "tests/python",
     "tests/tensorflow",
     "tests/cluster",

@@ -1,0 +1,28 @@
+// The module that a test loads: it makes the device known to torch, and controls its schedule.
+#include <pybind11/pybind11.h>
+
+#include "tests/device/device.h"
+
+namespace py = pybind11;
+using namespace gyre::test_device;
+
+PYBIND11_MODULE(gyre_test_device, module) {
+  module.attr("devices") = kDevices;
+  module.def(
+      "set_schedule", [](double eagerness, unsigned seed) { world().set_schedule(eagerness, seed); },
+      py::arg("eagerness"), py::arg("seed") = 0,
+      "0: nothing runs until the host waits; else how probable it is that a queued step sets off others");
+  module.def("counters", [] {
+    const Counters now = world().counters();
+    py::dict counters;
+    counters["kernels"] = now.kernels;
+    counters["host_waits"] = now.host_waits;
+    counters["stream_waits"] = now.stream_waits;
+    counters["pending"] = now.pending;
+    return counters;
+  });
+  module.def(
+      "pin", [](uintptr_t memory, size_t bytes) { pin(reinterpret_cast<const void*>(memory), bytes); },
+      "Host memory of the program's own, from now on pinned; whoever pins it keeps it until the copies have run");
+  module.def("unpin", [](uintptr_t memory) { unpin(reinterpret_cast<const void*>(memory)); });
+}

@@ -1,0 +1,125 @@
+"""The test device in Python: `sim_device.load()` gives this process two devices, "sim:0" and "sim:1". See tests/device.
+
+Its memory cannot be forked, so that a rank loads it, never the process of which ranks are forks. Nothing of it runs on
+time alone: see set_schedule() and SCHEDULES.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import shutil
+import types
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils import backend_registration
+
+ROOT = Path(__file__).resolve().parents[2]
+NAME = "sim"
+# Name, and the arguments of set_schedule(): nothing runs until the host waits, or streams advance at random.
+SCHEDULES = {"lazy": (0.0, 0), "random": (0.3, 7)}
+
+
+def _library() -> Path:
+    """Of the build whose `gyre` is in PATH."""
+    program = shutil.which("gyre")
+    build = Path(program).resolve().parents[1] if program else ROOT / "build" / "release"
+    return build / "tests" / "device" / "gyre_test_device.so"
+
+
+class _CurrentStream:
+    """`with torch.sim.stream(one):`, as torch.cuda has it."""
+
+    def __init__(self, stream: torch.Stream | None) -> None:
+        self._stream = stream
+
+    def __enter__(self) -> torch.Stream | None:
+        if self._stream is not None:
+            self._stream.__enter__()
+        return self._stream
+
+    def __exit__(self, *raised: Any) -> None:
+        if self._stream is not None:
+            self._stream.__exit__(*raised)
+
+
+class _Device:
+    """`with torch.sim.device(1):`"""
+
+    def __init__(self, device: Any) -> None:
+        self._index = device if isinstance(device, int) else torch.device(device).index
+
+    def __enter__(self) -> None:
+        self._before = torch.accelerator.current_device_index()
+        torch.accelerator.set_device_index(self._index)
+
+    def __exit__(self, *raised: object) -> None:
+        torch.accelerator.set_device_index(self._before)
+
+
+def _stream(device: Any = None, priority: int = 0) -> torch.Stream:
+    return torch.Stream(_device(device), priority=priority)
+
+
+def _event(*arguments: object, **options: object) -> torch.Event:
+    del arguments, options
+    return torch.Event(_device(None))
+
+
+def _device(device: Any) -> torch.device:
+    index = torch.accelerator.current_device_index() if device is None else device
+    return torch.device(NAME, index) if isinstance(index, int) else torch.device(index)
+
+
+def _device_module(devices: int) -> types.ModuleType:
+    """torch.sim: the functions that torch looks for in the module of a device."""
+    module = types.ModuleType(f"torch.{NAME}")
+    for name, function in {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "device_count": lambda: devices,
+        "current_device": torch.accelerator.current_device_index,
+        "set_device": lambda device: torch.accelerator.set_device_index(_device(device).index),
+        "device": _Device,
+        "current_stream": torch.accelerator.current_stream,
+        "default_stream": lambda device=None: torch.Stream(
+            stream_id=0, device_index=_device(device).index, device_type=20
+        ),
+        "set_stream": torch.accelerator.set_stream,
+        "stream": _CurrentStream,
+        "synchronize": torch.accelerator.synchronize,
+        "Stream": _stream,
+        "Event": _event,
+        "get_amp_supported_dtype": lambda: [torch.bfloat16, torch.float16],
+        "_is_in_bad_fork": lambda: False,
+        "manual_seed_all": lambda seed: None,  # noqa: ARG005 - random kernels draw from the CPU's generator
+        "get_rng_state": lambda device=None: torch.zeros(1, dtype=torch.uint8),  # noqa: ARG005
+        "set_rng_state": lambda state, device=None: None,  # noqa: ARG005
+    }.items():
+        setattr(module, name, function)
+    return module
+
+
+@functools.cache
+def load() -> Any:
+    """Makes the device known to torch, and returns its control: set_schedule(), counters(), pin(), unpin()."""
+    library = _library()
+    assert library.exists(), f"{library} has not been built; run `./dev build release gyre_test_device` first"
+    spec = importlib.util.spec_from_file_location("gyre_test_device", library)
+    assert spec is not None
+    assert spec.loader is not None
+    control = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(control)
+    backend_registration.rename_privateuse1_backend(NAME)
+    torch._register_device_module(NAME, _device_module(control.devices))
+    backend_registration.generate_methods_for_privateuse1_backend()
+    return control
+
+
+def follow(schedule: str) -> Any:
+    """load(), under one of SCHEDULES."""
+    control = load()
+    control.set_schedule(*SCHEDULES[schedule])
+    return control
