@@ -38,18 +38,20 @@ class Program:
             missing = self.samples - len(counts)
             assert 0 <= missing < (largest_step if self.drops else 1), f"epoch {epoch}: {missing} samples are missing"
 
+    def command(self, batch: int, folder: Path, *options: object, epochs: int = EPOCHS) -> list[str]:
+        """Of one rank."""
+        program = shutil.which(self.name)
+        assert program, f"{self.name} is not on PATH: run ./dev build, or put build/release/bin there"
+        places = ("--data-dir", self.data, "--output-dir", folder, "--batch-size", batch, "--epochs", epochs)
+        return [str(word) for word in (program, *places, *self.options, "--print-samples", *options)]
+
     def train(
         self, ranks: int, batch: int, folder: Path, *options: object, epochs: int = EPOCHS
     ) -> subprocess.CompletedProcess[str]:
-        program = shutil.which(self.name)
-        assert program, f"{self.name} is not on PATH: run ./dev build, or put build/release/bin there"
-        launcher = ["gyre", "run", "-n", ranks, "--"] if ranks > 1 else []
-        places = ("--data-dir", self.data, "--output-dir", folder, "--batch-size", batch, "--epochs", epochs)
-        words = [*launcher, program, *places, *self.options, "--print-samples", *options]
+        launcher = ["gyre", "run", "-n", str(ranks), "--"] if ranks > 1 else []
+        words = [*launcher, *self.command(batch, folder, *options, epochs=epochs)]
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        return subprocess.run(
-            [str(word) for word in words], capture_output=True, text=True, timeout=240, check=False, env=environment
-        )
+        return subprocess.run(words, capture_output=True, text=True, timeout=240, check=False, env=environment)
 
 
 def seen(output: str) -> Counter[tuple[int, int]]:

@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::string_view kBestPrefix = "best-";
 constexpr std::string_view kBestSuffix = ".safetensors";
+constexpr std::string_view kWorkerPrefix = "worker-";  // Of the folders of those that keep their own optimizers.
 
 double parse_number(const std::string& text, const std::string& name) {
   double value = 0;
@@ -104,10 +105,13 @@ void RunState::refuse_leftovers() const {
   }
   for (const auto& entry : std::filesystem::directory_iterator(options_.checkpoints())) {
     const std::string name = entry.path().filename().string();
-    if (!name.starts_with(kBestPrefix) || !name.ends_with(kBestSuffix)) continue;
+    const bool best = name.starts_with(kBestPrefix) && name.ends_with(kBestSuffix);
+    const bool of_worker = name.starts_with(kWorkerPrefix) && entry.is_directory() &&
+                           !train::CheckpointFolder(entry.path(), 1).numbers().empty();
+    if (!best && !of_worker) continue;
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{} is the best epoch of an earlier run, whose checkpoints are gone: move it away, or {}",
-                            entry.path().string(), elsewhere));
+                fmt::format("{} is {} of an earlier run, whose checkpoints are gone: move it away, or {}",
+                            entry.path().string(), best ? "the best epoch" : "the folder of a worker", elsewhere));
   }
 }
 
@@ -116,6 +120,8 @@ void RunState::start_or_resume(Progress& progress) {
   const bool leader = exchange_.rank() == 0;
   std::vector<double> values(progress.size() + 1, 0.0);  // The last one: 1 + the number of the checkpoint.
   if (leader) {
+    lock_.emplace(options_.checkpoints(), options_.checkpoints_option());
+    if (!lock_->remark().empty()) fmt::print(stderr, "{}: {}\n", options_.program, lock_->remark());
     checkpoints_.emplace(options_.checkpoints(), options_.keep_checkpoints);
     std::optional<train::CheckpointFolder::Found> found;
     if (options_.resume || options_.resume_changed) found = checkpoints_->find_latest_valid(require_finite);
@@ -127,7 +133,7 @@ void RunState::start_or_resume(Progress& progress) {
     }
     tensorboard_ = std::make_unique<data::TensorboardWriter>(options_.curves());
   } else if (!exchange_.replicas_are_equal()) {
-    const auto folder = options_.checkpoints() / fmt::format("worker-{}", exchange_.rank());
+    const auto folder = options_.checkpoints() / fmt::format("{}{}", kWorkerPrefix, exchange_.rank());
     checkpoints_.emplace(folder, options_.keep_checkpoints);
   }
   for (std::size_t i = 0; leader && i < progress.size(); ++i) values[i] = progress[i].second;

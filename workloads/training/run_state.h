@@ -15,6 +15,7 @@
 #include "gyre/train/checkpoint.h"
 #include "gyre/train/gradient_exchange.h"
 #include "workloads/training/metric.h"
+#include "workloads/training/run_lock.h"
 
 namespace gyre::training {
 
@@ -75,7 +76,8 @@ class RunState {
   /// Collective, once, after the exchange has been attached: restored from the newest checkpoint or as it is, rank 0's
   /// state becomes everybody's, and so does its `progress`, whose names stay. A rank that has kept an optimizer of its
   /// own with that checkpoint continues with it; one that has not says so. On rank 0 alone: Error(kInvalidArgument)
-  /// where checkpoints of an earlier run lie there and `resume` was not asked for, or only its best epochs;
+  /// where another run uses the folder (RunLock), before anything else is touched; where checkpoints of an earlier run
+  /// lie there and `resume` was not asked for, or only its best epochs or its workers' checkpoints;
   /// Error(kMismatch) where the run cannot go on as it was and `resume_changed` was not; those of checkpoint.h.
   /// Checkpoints with values that are not finite are passed over.
   void start_or_resume(Progress& progress);
@@ -107,6 +109,7 @@ class RunState {
 
   const RunOptions options_;
   const RunIdentity identity_;
+  std::optional<RunLock> lock_;  // Of rank 0, as long as anything is written.
   train::GradientExchange& exchange_;
   train::NamedTensors state_;  // All of it.
   train::NamedTensors optimizer_;

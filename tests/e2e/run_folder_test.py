@@ -1,0 +1,63 @@
+"""What a run finds in its folder: another run that is still going on, what an earlier one has left, or the checkpoints
+of another program."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+from running_job import StartJob, wait_until
+from training_programs import checkpoints, program_called
+
+NAMES = ("gyre-cifar10", "gyre-cosmoflow", "gyre-resnet50")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_folder_has_one_run_at_a_time(name: str, start_job: StartJob, data: Path, tmp_path: Path) -> None:
+    """Two runs replaced each other's checkpoints, and both ended with success."""
+    program = program_called(name, data, tmp_path)
+    run = tmp_path / "run"
+    first = start_job("-v", "-n", "2", "--", *program.command(3, run, epochs=1000), timeout=240)
+    wait_until("a checkpoint is written", lambda: bool(checkpoints(run)))
+    pids = first.rank_pids(2)
+    for options in ((), ("--resume",), ("--resume-changed",)):
+        second = program.train(1, 6, run, *options)
+        assert second.returncode == 1
+        refusal = f"{run / 'checkpoints'} is in use by another run (process {pids[0]} on {socket.gethostname()})"
+        assert second.stderr.splitlines() == [
+            f"{name}: {refusal}: wait until that has ended, or choose another folder with --output-dir"
+        ]
+        assert "samples epoch" not in second.stdout
+    assert first.process.poll() is None
+    assert len(list((run / "tensorboard").iterdir())) == 1
+    # A kill -9 ends the lock.
+    os.kill(pids[0], signal.SIGKILL)
+    first.wait()
+    done = int(checkpoints(run)[-1].stem.rpartition("-")[2]) // program.samples
+    resumed = program.train(2, 3, run, "--resume", epochs=done + 1)
+    assert resumed.returncode == 0, resumed.stderr
+    assert "resumed after" in resumed.stdout
+    assert not (run / "checkpoints" / "run.lock").exists()
+
+
+def test_the_folder_of_a_worker_of_an_earlier_run_is_not_taken_for_the_new_ones(data: Path, tmp_path: Path) -> None:
+    program = program_called("gyre-cifar10", data, tmp_path)
+    run = tmp_path / "run"
+    way = ("--consistency", "local:2")
+    assert program.train(2, 50, run, *way, epochs=1).returncode == 0
+    for file in checkpoints(run):
+        file.unlink()
+    worker = run / "checkpoints" / "worker-1"
+    for options in ((), ("--resume",)):
+        refused = program.train(2, 50, run, *way, *options, epochs=1)
+        assert refused.returncode == 1
+        assert (
+            f"gyre-cifar10: {worker} is the folder of a worker of an earlier run, whose checkpoints are gone: move it "
+            "away, or choose another folder with --output-dir"
+        ) in refused.stderr
+    shutil.rmtree(worker)
+    assert program.train(2, 50, run, *way, epochs=1).returncode == 0
