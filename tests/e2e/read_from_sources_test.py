@@ -279,6 +279,13 @@ def test_a_file_object_seeks_and_reads_as_a_file_of_this_machine_does(tmp_path: 
         assert file.read() == body
 
 
+def test_the_rest_of_a_file_is_read_in_large_pieces() -> None:
+    body = random.Random(7).randbytes(20_000_000)
+    with fault_server({"a.bin": body}) as server, open_file(f"{server.url}a.bin") as file:
+        assert file.read(3) + file.read() == body
+        assert server.requests["a.bin"] <= 8, "pieces of a few MB"
+
+
 def test_torch_loads_from_a_url() -> None:
     buffer = io.BytesIO()
     torch.save({"w": torch.arange(1000)}, buffer)

@@ -43,6 +43,12 @@ class _RawFile(io.RawIOBase):
         self._position += len(found)
         return len(found)
 
+    def readall(self) -> bytes:
+        """At once: io.RawIOBase reads 8 KiB at a time, each of which could be a request."""
+        rest = self._file.read(self._position, self._file.size)
+        self._position += len(rest)
+        return rest
+
 
 def open_file(name: str | os.PathLike[str]) -> io.BufferedReader:
     """Opens a file for reading by its URL ("az://data/train.csv", "s3://bucket/key", "https://host/file") or path, as a
