@@ -206,8 +206,7 @@ StageCommand::Opened StageCommand::open(const std::vector<std::string>& environm
   Opened opened;
   for (const std::string& given : names_) {
     const auto [name, contents] = without_star(given);
-    auto source = name.starts_with(store::node::kStoreScheme) ? store::node::open_store_source(name)
-                                                              : store::open_source(name, known);
+    auto source = store::node::open_source_or_store(name, known);
     std::vector<store::Object> objects = source->list({}, patience);
     const std::string folder = azcopy_ && !contents ? folder_for(name, objects) : "";
     opened.listings.push_back(

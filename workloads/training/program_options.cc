@@ -6,6 +6,7 @@
 #include "gyre/base/parse.h"
 #include "gyre/models/dropout.h"
 #include "gyre/params/consistency.h"
+#include "gyre/store/node/data_files.h"
 #include "gyre/store/reading/data_files.h"
 
 namespace gyre::training {
@@ -122,7 +123,7 @@ std::map<std::string, std::string> result_options(const ProgramOptions& options,
 
 void require_data_dir(ProgramOptions& options) {
   if (options.data_dir.empty()) throw CLI::RequiredError("--data-dir");
-  const store::DataFiles files = store::data_files_from_environment(options.memory_budget_bytes);
+  const store::DataFiles files = store::node::data_files_from_environment(options.memory_budget_bytes);
   options.data_dir = files.add(options.data_dir.string());
   options.files = files.opener();
 }

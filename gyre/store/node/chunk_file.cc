@@ -62,12 +62,17 @@ fs::path ChunkFolder::file_of(const ChunkKey& key) const {
   return root_ / "chunks" / name.substr(0, 2) / name;
 }
 
+bool ChunkFolder::exists() const {
+  std::error_code failure;
+  return fs::exists(lock(), failure) && fs::is_directory(root_ / "chunks", failure);
+}
+
 UniqueFd ChunkFolder::take() const {
   make_private_folder(root_);
-  const std::string path = (root_ / "lock").string();
-  UniqueFd lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR));
-  if (!lock) throw system_error("cannot write " + path, errno);
-  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+  const std::string path = lock().string();
+  UniqueFd held(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR));
+  if (!held) throw system_error("cannot write " + path, errno);
+  if (::flock(held.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) throw system_error("cannot lock " + path, errno);
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("another `gyre store serve` has {}; name another --job or --store-dir", root_.string()));
@@ -75,7 +80,7 @@ UniqueFd ChunkFolder::take() const {
   std::error_code failure;
   fs::remove_all(root_ / "new", failure);
   for (const char* name : {"new", "chunks"}) make_private_folder(root_ / name);
-  return lock;
+  return held;
 }
 
 void ChunkFolder::write(const ChunkKey& key, std::span<const std::byte> bytes) const {

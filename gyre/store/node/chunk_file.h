@@ -27,6 +27,8 @@ class ChunkFolder {
   std::filesystem::path file_of(const ChunkKey& key) const;
   std::filesystem::path socket() const { return root_ / "socket"; }
 
+  /// Whether it has been made: a daemon runs here, or has run.
+  bool exists() const;
   /// Makes it for this process alone, which keeps it as long as the result lives; removes what an earlier one was just
   /// writing. Error(kIo); kInvalidArgument where another daemon has it, or the folder is another account's.
   UniqueFd take() const;
@@ -43,6 +45,8 @@ class ChunkFolder {
   Usage usage() const;
 
  private:
+  std::filesystem::path lock() const { return root_ / "lock"; }
+
   std::filesystem::path root_;
 };
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <system_error>
 #include <utility>
 
 #include "gyre/base/error.h"
@@ -16,7 +15,13 @@ namespace gyre::store::node {
 namespace {
 
 /// The daemon gives a sign every second while it fetches; between two nodes that it tries, several pass.
-constexpr std::chrono::milliseconds kSilenceLimit{60'000};
+constexpr std::chrono::milliseconds kSilenceLimit{30'000};
+/// A daemon that has been there and is not there now: so long is it waited for, once, …
+constexpr std::chrono::milliseconds kRestartLimit{2'000};
+/// … then it is tried again from time to time.
+constexpr std::chrono::milliseconds kProbeLimit{50};
+constexpr std::chrono::milliseconds kFirstAway{1'000};
+constexpr std::chrono::milliseconds kLongestAway{30'000};
 constexpr std::size_t kMostCatalogBytes = std::size_t{4} << 30;
 constexpr std::size_t kMostIdle = 64;
 
@@ -52,18 +57,11 @@ class StoreFile : public data::ReadableFile {
       throw Error(ErrorCode::kCorruptData, fmt::format("{} ends after {} bytes; {} from {} on were to be read", name_,
                                                        size_bytes(), into.size(), offset_bytes));
     }
-    while (!into.empty()) {
-      const Piece chunk = client_->catalog().chunk_at(entry_, offset_bytes);
-      const std::uint64_t within = offset_bytes - chunk.offset_bytes;
-      const auto part = into.first(std::min<std::uint64_t>(into.size(), chunk.size_bytes - within));
-      try {
-        client_->read(chunk, within, part);
-      } catch (Error& error) {
-        error.add_context("cannot read " + name_);
-        throw;
-      }
-      into = into.subspan(part.size());
-      offset_bytes += part.size();
+    try {
+      client_->read(entry_, offset_bytes, into);
+    } catch (Error& error) {
+      error.add_context("cannot read " + name_);
+      throw;
     }
   }
 
@@ -89,16 +87,38 @@ std::unique_ptr<const data::ReadableFile> Client::open_file(const std::string& n
   return std::make_unique<StoreFile>(shared_from_this(), *entry, name);
 }
 
-std::unique_ptr<net::Stream> Client::connect() const {
+void Client::note_daemon(bool lives) {
+  const MutexLock lock(mutex_);
+  if (lives) {
+    was_there_ = true;
+    away_for_ = std::chrono::milliseconds{0};
+  } else if (SteadyClock::now() >= away_until_) {
+    away_for_ = std::clamp(away_for_ * 2, kFirstAway, kLongestAway);
+    away_until_ = SteadyClock::now() + away_for_;
+  }
+}
+
+std::unique_ptr<net::Stream> Client::connect() {
+  std::chrono::milliseconds limit = limit_;
+  {
+    const MutexLock lock(mutex_);
+    if (was_there_) limit = std::min(limit, away_for_.count() == 0 ? kRestartLimit : kProbeLimit);
+    if (was_there_ && SteadyClock::now() < away_until_) {
+      throw Error(ErrorCode::kPeerLost, fmt::format("the store's daemon in {} is away", folder_.root().string()));
+    }
+  }
+  return connect_within(limit);
+}
+
+std::unique_ptr<net::Stream> Client::connect_within(std::chrono::milliseconds limit) const {
   const std::string path = folder_.socket().string();
   try {
     return net::make_socket_stream(
-        net::connect_to({.kind = net::Endpoint::Kind::kUnix, .host = path}, Deadline::after(limit_)),
+        net::connect_to({.kind = net::Endpoint::Kind::kUnix, .host = path}, Deadline::after(limit)),
         "the store's daemon at " + path);
   } catch (const Error& error) {
+    // A killed daemon has left its socket, at which nobody listens.
     if (error.code() != ErrorCode::kTimeout) throw;
-    std::error_code failure;
-    if (std::filesystem::exists(path, failure)) throw;
     throw Error(ErrorCode::kNotFound,
                 fmt::format("no daemon of a store runs in {}; `gyre store serve` starts one", folder_.root().string()));
   }
@@ -116,16 +136,18 @@ void Client::with_connection(const std::function<void(net::Stream&)>& use) {
   for (;;) {
     auto stream = take_idle();
     const bool reused = stream != nullptr;
-    if (!reused) stream = connect();
     std::optional<Error> refused;
     try {
+      if (!reused) stream = connect();
       use(*stream);
     } catch (const DaemonFailure& failure) {
       refused = failure;
     } catch (const Error& error) {
       if (reused && error.code() == ErrorCode::kPeerLost) continue;
+      note_daemon(false);
       throw;
     }
+    note_daemon(true);
     {
       const MutexLock lock(mutex_);
       if (idle_.size() < kMostIdle) idle_.push_back(std::move(stream));
@@ -146,11 +168,23 @@ bool Client::read_from_disk(const Piece& chunk, std::uint64_t offset_bytes, std:
   }
 }
 
-void Client::read(const Piece& chunk, std::uint64_t offset_bytes, std::span<std::byte> into) {
+void Client::read(std::size_t entry, std::uint64_t offset_bytes, std::span<std::byte> into) {
+  while (!into.empty()) {
+    const Piece chunk = catalog_->chunk_at(entry, offset_bytes);
+    const std::uint64_t within = offset_bytes - chunk.offset_bytes;
+    const auto part = into.first(std::min<std::uint64_t>(into.size(), chunk.size_bytes - within));
+    read_chunk(chunk, within, part);
+    into = into.subspan(part.size());
+    offset_bytes += part.size();
+  }
+}
+
+void Client::read_chunk(const Piece& chunk, std::uint64_t offset_bytes, std::span<std::byte> into) {
   if (read_from_disk(chunk, offset_bytes, into)) return;
   while (!into.empty()) {
     const auto part = into.first(std::min<std::size_t>(into.size(), kMostReadBytes));
-    const ReadRequest request{.entry = chunk.entry,
+    const ReadRequest request{.fingerprint = catalog_->fingerprint(),
+                              .entry = chunk.entry,
                               .chunk = chunk.number,
                               .offset_bytes = static_cast<std::uint32_t>(offset_bytes),
                               .size_bytes = static_cast<std::uint32_t>(part.size())};

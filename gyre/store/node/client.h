@@ -1,5 +1,8 @@
 #pragma once
 
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -7,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "gyre/base/clock.h"
 #include "gyre/base/thread_annotations.h"
 #include "gyre/data/readable_file.h"
 #include "gyre/net/stream.h"
@@ -17,14 +21,17 @@
 namespace gyre::store::node {
 
 /// A program's way into the store of its node. Chunks that lie on this node are read from their files, without the
-/// daemon, and compared with their checksums; others through the daemon. A daemon that is started anew is found again.
-/// Thread-safe.
+/// daemon, and compared with their checksums; others through the daemon. A daemon that is started anew is found again;
+/// while it is away, only what lies on this node is read. Thread-safe.
 class Client : public std::enable_shared_from_this<Client> {
  public:
   /// `folder`: DIR/JOB, of this account's daemon. Waits for it as long as `limit`. Error(kNotFound, kTimeout).
   static std::shared_ptr<Client> open(const std::filesystem::path& folder, std::chrono::milliseconds limit);
 
   const Catalog& catalog() const { return *catalog_; }
+  /// Fills `into` with bytes of an entry of the catalog, which has them. Error: kPeerLost, kTimeout, kNotFound and
+  /// kShutDown where the daemon is away, kMismatch where it now serves another data set; what made the reading fail.
+  void read(std::size_t entry, std::uint64_t offset_bytes, std::span<std::byte> into);
   /// A file of the data set; it keeps the client. Error(kNotFound).
   std::unique_ptr<const data::ReadableFile> open_file(const std::string& name);
 
@@ -35,23 +42,27 @@ class Client : public std::enable_shared_from_this<Client> {
   Members change_members(const Members& members);
 
  private:
-  friend class StoreFile;
   explicit Client(ChunkFolder folder, std::chrono::milliseconds limit) : folder_(std::move(folder)), limit_(limit) {}
 
-  void read(const Piece& chunk, std::uint64_t offset_bytes, std::span<std::byte> into);
+  void read_chunk(const Piece& chunk, std::uint64_t offset_bytes, std::span<std::byte> into);
   bool read_from_disk(const Piece& chunk, std::uint64_t offset_bytes, std::span<std::byte> into);
   void read_catalog();
 
   /// Runs one request and its reply over a connection of its own; over a new one where the daemon was started anew.
   void with_connection(const std::function<void(net::Stream&)>& use) GYRE_EXCLUDES(mutex_);
   std::unique_ptr<net::Stream> take_idle() GYRE_EXCLUDES(mutex_);
-  std::unique_ptr<net::Stream> connect() const;
+  std::unique_ptr<net::Stream> connect() GYRE_EXCLUDES(mutex_);
+  std::unique_ptr<net::Stream> connect_within(std::chrono::milliseconds limit) const;
+  void note_daemon(bool lives) GYRE_EXCLUDES(mutex_);
 
   const ChunkFolder folder_;
   const std::chrono::milliseconds limit_;
   std::unique_ptr<const Catalog> catalog_;
   Mutex mutex_;
   std::vector<std::unique_ptr<net::Stream>> idle_ GYRE_GUARDED_BY(mutex_);
+  bool was_there_ GYRE_GUARDED_BY(mutex_) = false;
+  std::chrono::milliseconds away_for_ GYRE_GUARDED_BY(mutex_){0};  ///< The daemon is left alone for so long …
+  SteadyClock::time_point away_until_ GYRE_GUARDED_BY(mutex_){};   ///< … until then.
 };
 
 }  // namespace gyre::store::node

@@ -71,7 +71,8 @@ void Node::read(const Piece& chunk, std::uint64_t offset_bytes, std::span<std::b
     counts_.local_bytes += into.size();
     return;
   }
-  const ReadRequest request{.entry = chunk.entry,
+  const ReadRequest request{.fingerprint = catalog_.fingerprint(),
+                            .entry = chunk.entry,
                             .chunk = chunk.number,
                             .offset_bytes = static_cast<std::uint32_t>(offset_bytes),
                             .size_bytes = static_cast<std::uint32_t>(into.size())};
@@ -129,7 +130,8 @@ bool Node::fetch_from_peers(const Piece& chunk, std::span<std::byte> into) {
       std::size_t done = 0;
       do {
         const auto part = into.subspan(done, std::min<std::size_t>(kMostReadBytes, into.size() - done));
-        const ReadRequest request{.entry = chunk.entry,
+        const ReadRequest request{.fingerprint = catalog_.fingerprint(),
+                                  .entry = chunk.entry,
                                   .chunk = chunk.number,
                                   .offset_bytes = static_cast<std::uint32_t>(done),
                                   .size_bytes = static_cast<std::uint32_t>(part.size()),

@@ -201,6 +201,11 @@ void Server::answer(net::Stream& stream, Kind kind, std::uint16_t type, const By
 
 void Server::answer_read(net::Stream& stream, Kind kind, const Bytes& payload, Bytes& buffer) {
   const ReadRequest request = ReadRequest::decode(payload);
+  if (request.fingerprint != node_.catalog().fingerprint()) {
+    const Error other(ErrorCode::kMismatch, "the store holds another data set now, or another version of it");
+    net::send_message(stream, message_type::kFailure, encode_failure(other), send_deadline());
+    return;
+  }
   const Piece chunk = node_.catalog().chunk(request.entry, request.chunk);
   if (request.size_bytes > kMostReadBytes || request.offset_bytes > chunk.size_bytes ||
       request.size_bytes > chunk.size_bytes - request.offset_bytes) {

@@ -6,6 +6,7 @@ namespace gyre::store::node {
 
 Bytes ReadRequest::encode() const {
   ByteWriter writer;
+  writer.u64(fingerprint);
   writer.u64(entry);
   writer.u32(chunk);
   writer.u32(offset_bytes);
@@ -17,6 +18,7 @@ Bytes ReadRequest::encode() const {
 ReadRequest ReadRequest::decode(std::span<const std::byte> bytes) {
   ByteReader reader(bytes, "a request to read");
   ReadRequest request;
+  request.fingerprint = reader.u64();
   request.entry = reader.u64();
   request.chunk = reader.u32();
   request.offset_bytes = reader.u32();

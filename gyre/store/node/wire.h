@@ -37,6 +37,7 @@ constexpr std::uint16_t kStatus = 0x5317;
 
 /// A range of a chunk, within kMostReadBytes.
 struct ReadRequest {
+  std::uint64_t fingerprint = 0;  ///< Of the catalog whose entry is meant: a daemon may have been started anew.
   std::uint64_t entry = 0;
   std::uint32_t chunk = 0;
   std::uint32_t offset_bytes = 0;

@@ -1,12 +1,10 @@
 #include "gyre/store/reading/data_files.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -16,6 +14,7 @@
 #include "gyre/store/reading/listed_tree.h"
 #include "gyre/store/reading/object_ranges.h"
 #include "gyre/store/reading/read_ahead.h"
+#include "gyre/store/sources/open.h"
 #include "gyre/store/sources/text.h"
 
 namespace gyre::store {
@@ -123,19 +122,13 @@ class RemoteFile : public data::ReadableFile {
   mutable std::uint64_t window_begin_ GYRE_GUARDED_BY(mutex_) = 0;
 };
 
-std::vector<std::string> environment_of_process() {
-  std::vector<std::string> entries;
-  for (char** entry = ::environ; entry != nullptr && *entry != nullptr; ++entry) entries.emplace_back(*entry);
-  return entries;
-}
-
 }  // namespace
 
 /// What the opener's files share.
 class DataFiles::Reading : public data::Folders, public std::enable_shared_from_this<Reading> {
  public:
-  Reading(std::function<Credentials()> credentials, const ReadingOptions& options)
-      : credentials_(std::move(credentials)), options_(options), ahead_(options.connections, options.memory_bytes) {}
+  Reading(OpenSource open_source, const ReadingOptions& options)
+      : open_source_(std::move(open_source)), options_(options), ahead_(options.connections, options.memory_bytes) {}
   ~Reading() override { stop_.request_stop(); }
 
   std::string add(const std::string& given) GYRE_EXCLUDES(mutex_) {
@@ -237,7 +230,7 @@ class DataFiles::Reading : public data::Folders, public std::enable_shared_from_
     const MutexLock lock(root.mutex);
     if (root.listing || root.missing) return root.listing;
     const ReadLimits limits{.stop = stop_.get_token()};
-    auto source = open_source(root.given, credentials());
+    auto source = open_source_(root.given);
     std::vector<Object> objects;
     try {
       objects = source->list(limits, options_.patience);
@@ -246,8 +239,9 @@ class DataFiles::Reading : public data::Folders, public std::enable_shared_from_
       root.missing = true;
       return nullptr;
     }
-    const std::string name = decode(shown_url(root.given));
-    const bool is_file = objects.size() == 1 && name.substr(name.rfind('/') + 1) == objects.front().name;
+    const std::string name = shown_url(root.given);
+    const std::string last = name.substr(name.rfind('/') + 1);
+    const bool is_file = objects.size() == 1 && (last == objects.front().name || decode(last) == objects.front().name);
     std::string single = is_file ? objects.front().name : "";
     auto ranges = std::make_unique<ObjectRanges>(*source, limits, options_.patience);
     root.listing = std::make_shared<Listing>(std::move(source), ListedTree(std::move(objects)), std::move(single),
@@ -255,23 +249,16 @@ class DataFiles::Reading : public data::Folders, public std::enable_shared_from_
     return root.listing;
   }
 
-  Credentials credentials() const GYRE_EXCLUDES(mutex_) {
-    const MutexLock lock(mutex_);
-    if (!known_credentials_) known_credentials_ = credentials_();
-    return *known_credentials_;
-  }
-
-  const std::function<Credentials()> credentials_;
+  const OpenSource open_source_;
   const ReadingOptions options_;
   std::stop_source stop_;
   mutable Mutex mutex_;
   mutable std::map<std::string, std::shared_ptr<Root>> roots_ GYRE_GUARDED_BY(mutex_);
-  mutable std::optional<Credentials> known_credentials_ GYRE_GUARDED_BY(mutex_);
   ReadAhead ahead_;  // Last: its threads read from what is above.
 };
 
-DataFiles::DataFiles(std::function<Credentials()> credentials, const ReadingOptions& options)
-    : reading_(std::make_shared<Reading>(std::move(credentials), options)) {}
+DataFiles::DataFiles(OpenSource open_source, const ReadingOptions& options)
+    : reading_(std::make_shared<Reading>(std::move(open_source), options)) {}
 
 DataFiles::~DataFiles() = default;
 DataFiles::DataFiles(DataFiles&&) noexcept = default;
@@ -285,18 +272,15 @@ data::FileOpener DataFiles::opener() const {
 
 void DataFiles::stop() { reading_->stop(); }
 
-std::uint64_t read_ahead_bytes(const data::FileOpener& opener, std::uint64_t budget_bytes) {
-  return opener.folders().are_far() ? budget_bytes / kBudgetParts : 0;
-}
+ReadingOptions reading_options(std::uint64_t budget_bytes) { return {.memory_bytes = budget_bytes / kBudgetParts}; }
 
-DataFiles data_files_from_environment(std::uint64_t budget_bytes) {
-  return DataFiles([] { return credentials_from(environment_of_process()); },
-                   {.memory_bytes = budget_bytes / kBudgetParts});
+std::uint64_t read_ahead_bytes(const data::FileOpener& opener, std::uint64_t budget_bytes) {
+  return opener.folders().are_far() ? reading_options(budget_bytes).memory_bytes : 0;
 }
 
 bool is_source_url(const std::string& name) {
   const auto url = split_url(name);
-  return url && url->scheme != "file" && !url->authority.empty();
+  return url && (url->scheme == kStoreScheme || (url->scheme != "file" && !url->authority.empty()));
 }
 
 }  // namespace gyre::store

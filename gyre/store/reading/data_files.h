@@ -7,7 +7,7 @@
 #include <string>
 
 #include "gyre/data/readable_file.h"
-#include "gyre/store/sources/open.h"
+#include "gyre/store/sources/source.h"
 
 namespace gyre::store {
 
@@ -23,8 +23,10 @@ struct ReadingOptions {
 /// on threads of its own. Thread-safe.
 class DataFiles {
  public:
-  /// `credentials` is called when the first URL is used.
-  explicit DataFiles(std::function<Credentials()> credentials, const ReadingOptions& options = {});
+  /// open_source() for some credentials, for example. Called when a URL is used for the first time.
+  using OpenSource = std::function<std::unique_ptr<Source>(const std::string& given)>;
+
+  explicit DataFiles(OpenSource open_source, const ReadingOptions& options = {});
   ~DataFiles();
   DataFiles(DataFiles&&) noexcept;
   DataFiles& operator=(DataFiles&&) noexcept;
@@ -46,13 +48,12 @@ class DataFiles {
   std::shared_ptr<Reading> reading_;
 };
 
-/// What the files of data_files_from_environment() take of a loader's memory budget: nothing while all are of this
+/// What a loader with such a budget has for reading ahead.
+ReadingOptions reading_options(std::uint64_t budget_bytes);
+
+/// What the files of DataFiles with reading_options() take of a loader's memory budget: nothing while all are of this
 /// machine.
 std::uint64_t read_ahead_bytes(const data::FileOpener& opener, std::uint64_t budget_bytes);
-
-/// For a loader with such a budget, with the credentials that the environment of this process holds
-/// (credentials_from()).
-DataFiles data_files_from_environment(std::uint64_t budget_bytes);
 
 /// Whether a name is a URL of a source, not a path.
 bool is_source_url(const std::string& name);

@@ -12,6 +12,9 @@
 
 namespace gyre::store {
 
+/// Of the stores of this node, which gyre/store/node opens: "store:///DIR/JOB".
+constexpr const char* kStoreScheme = "store";
+
 /// What lets us into sources, as other tools' users already keep it.
 struct Credentials {
   /// AZURE_STORAGE_CONNECTION_STRING, AZURE_STORAGE_ACCOUNT, AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN.

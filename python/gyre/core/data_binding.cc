@@ -28,6 +28,7 @@
 #include "gyre/data/loader.h"
 #include "gyre/data/open_samples.h"
 #include "gyre/data/synthetic_images.h"
+#include "gyre/store/node/data_files.h"
 #include "gyre/store/reading/data_files.h"
 #include "gyre/train/data_timeline.h"
 #include "python/gyre/core/interruptible.h"
@@ -158,7 +159,7 @@ nanobind::bytes to_bytes(const std::string& text) { return nanobind::bytes(text.
 class DataFiles {
  public:
   explicit DataFiles(std::uint64_t budget_bytes)
-      : files_(std::make_shared<store::DataFiles>(store::data_files_from_environment(budget_bytes))) {}
+      : files_(std::make_shared<store::DataFiles>(store::node::data_files_from_environment(budget_bytes))) {}
 
   nanobind::bytes add(const nanobind::bytes& name) { return to_bytes(files_->add({name.c_str(), name.size()})); }
   std::vector<nanobind::bytes> find(const nanobind::bytes& name) {
