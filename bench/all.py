@@ -57,6 +57,7 @@ OWN_PROGRAMS = {
     "wire_use": ["--seconds", "0.2"],
     "join": ["--ranks", "2", "--rounds", "1"],
     "programs": ["gyre-cifar10", "--rounds", "1"],
+    "tensorflow_step": ["--model", "cifar10", "--seconds", "0.1", "--repeats", "1"],
     "servers": ["--workers", "2", "--servers", "1", "--rate", "1gbit", "--seconds", "0.2"],
 }
 QUICK: dict[str, list[str]] = {

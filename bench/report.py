@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import tensorflow_step
 from _plot import Line, svg
 from gyre.bench.report import COLUMNS, SERVER_COLUMNS, STEP_COLUMNS, cells, server_cells, size_text, step_cells
 from servers import draw
@@ -141,6 +142,18 @@ def servers(architecture: str, rate: str | None) -> Callable[[Row], bool]:
     return chosen
 
 
+def tensorflow_step_of(what: str) -> Callable[[Row], bool]:
+    return lambda row: row.get("bench") == "tensorflow_step" and row["what"] == what
+
+
+MOST_CONTRIBUTING_US = 100.0
+
+
+def within_contributing_time(row: Row) -> float | None:
+    """What is lost in noise counts as a microsecond."""
+    return MOST_CONTRIBUTING_US / max(row["peers"]["contributing_us"], 1.0)
+
+
 def of_program(row: Row) -> bool:
     return row.get("bench") == "programs"
 
@@ -191,6 +204,19 @@ TARGETS = [
     Target("… against TensorFlow's ParameterServerStrategy", SERVERS_ON_ONE_HOST, over("tensorflow"), {0: 5}),
     Target(
         "dedicated servers, 100mbit, of push and then pull", DEDICATED_SERVERS, of_push_and_pull, {0: 0.9}, percent=True
+    ),
+    Target(
+        "what gyre.keras adds to a step, against MultiWorkerMirroredStrategy's all_reduce",
+        tensorflow_step_of("exchange"),
+        over("strategy"),
+        {2: 5},
+    ),
+    Target("… against gyre.torch", tensorflow_step_of("exchange"), over("gyre_torch"), {2: 1 / 1.3}),
+    Target(
+        "ops that contribute 161 gradients, of 0.1 ms",
+        tensorflow_step_of("ops alone"),
+        within_contributing_time,
+        {1: 1},
     ),
     Target("a training program on one rank, against eager PyTorch", of_program, lambda row: row["ratio"], {1: 1}),
     Target("hosts, 4 MB and more, least bytes of those sent", OVER_LINKS, of_sent, {0: 0.99}, percent=True),
@@ -300,6 +326,7 @@ def results(folder: Path) -> str:
         lines.append("")
     lines += join_lines([row for row in rows if row.get("bench") == "join"])
     lines += link_cost_lines([row for row in rows if row.get("bench") == "link_cost"])
+    lines += tensorflow_step_lines([row for row in rows if row.get("bench") == "tensorflow_step"])
     lines += program_lines([row for row in rows if row.get("bench") == "programs"])
     lines += wire_use_lines([row for row in rows if row.get("bench") == "wire_use"])
     return "\n".join(lines)
@@ -343,6 +370,14 @@ def link_cost_lines(rows: Sequence[Row]) -> list[str]:
         for row in rows
     ]
     return [*lines, ""]
+
+
+def tensorflow_step_lines(rows: Sequence[Row]) -> list[str]:
+    """What an exchange adds to a step of TensorFlow."""
+    if not rows:
+        return []
+    lines = ["### What an exchange adds to a step of TensorFlow", ""]
+    return [*lines, *tensorflow_step.table_lines(rows), ""]
 
 
 def program_lines(rows: Sequence[Row]) -> list[str]:

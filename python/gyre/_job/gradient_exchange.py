@@ -53,7 +53,15 @@ class Layout:
             plan = self._plan_in_use()
             for index, (address, size_bytes) in enumerate(contributions):
                 plan.contribute(index, address, size_bytes)
-            plan.finish_step()
+        except Error as error:
+            self._failure = error
+            raise
+        self.finish()
+
+    def finish(self) -> None:
+        """Ends a step whose contributions have been made."""
+        try:
+            self._plan_in_use().finish_step()
         except Error as error:
             self._failure = error
             raise

@@ -17,6 +17,7 @@ namespace {
 
 const GyrePlanFunctions* functions = nullptr;
 
+// Written when something has failed. Zeroing it for each gradient would take longer than the rest of its op.
 using Message = std::array<char, 2048>;
 
 class Status {
@@ -68,7 +69,7 @@ void compute_contribute(void* state, TF_OpKernelContext* context) {
   TF_GetInput(context, 0, &input, status.get());
   if (status.ok()) {
     const Tensor gradient(input);
-    Message message{};
+    Message message;
     if (functions->contribute(kernel.plan, kernel.index, TF_TensorData(input), TF_TensorByteSize(input), message.data(),
                               message.size()) != 0) {
       status.fail(message.data());
@@ -86,7 +87,7 @@ void set_output(const Kernel& kernel, TF_OpKernelContext* context, int index, St
   const std::int64_t* shape = nullptr;
   int dimensions = 0;
   void* loan = nullptr;
-  Message message{};
+  Message message;
   if (functions->lend(kernel.plan, index, &data, &size_bytes, &shape, &dimensions, &loan, message.data(),
                       message.size()) != 0) {
     return status.fail(message.data());
@@ -99,7 +100,7 @@ void set_output(const Kernel& kernel, TF_OpKernelContext* context, int index, St
 void compute_finish(void* state, TF_OpKernelContext* context) {
   const Kernel& kernel = *static_cast<Kernel*>(state);
   Status status;
-  Message message{};
+  Message message;
   if (functions->finish(kernel.plan, message.data(), message.size()) != 0) status.fail(message.data());
   for (int index = 0; status.ok() && index < TF_NumOutputs(context); ++index) {
     set_output(kernel, context, index, status);

@@ -44,13 +44,17 @@ def reduce(layout: Layout, tensors: Sequence[Any]) -> list[Any]:
 
 
 def _by_ops(ops: Any, layout: Layout, tensors: Sequence[Any]) -> Sequence[Any]:
-    """Each gradient leaves as soon as it has been computed; the results are in the arena."""
-    contributions = [
-        ops.gyre_contribute(gradient=tensor, plan=layout.number, index=index) for index, tensor in enumerate(tensors)
-    ]
-    with tf.control_dependencies(contributions):
+    """The results are in the arena."""
+    with tf.control_dependencies(contributions(ops, layout, tensors)):
         results: Sequence[Any] = ops.gyre_finish(plan=layout.number, T=[tensor.dtype for tensor in tensors])
     return results
+
+
+def contributions(ops: Any, layout: Layout, tensors: Sequence[Any]) -> list[Any]:
+    """Ops by which the gradients leave, each as soon as it has been computed."""
+    return [
+        ops.gyre_contribute(gradient=tensor, plan=layout.number, index=index) for index, tensor in enumerate(tensors)
+    ]
 
 
 def _by_function(layout: Layout, tensors: Sequence[Any]) -> Sequence[Any]:
