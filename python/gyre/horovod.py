@@ -41,7 +41,7 @@ _ALIASES = {
     "horovod.torch.mpi_ops": "gyre.torch",
     "horovod.torch.functions": "gyre.torch",
     "horovod.torch.sync_batch_norm": "gyre.torch",
-    "horovod.torch.compression": "gyre.torch.compression",
+    "horovod.torch.compression": "gyre._job.compression",
     "horovod.torch.optimizer": "gyre.torch.optimizer",
     "horovod.tensorflow": "gyre.tensorflow",
     "horovod.tensorflow.mpi_ops": "gyre.tensorflow",

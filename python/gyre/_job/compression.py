@@ -1,4 +1,4 @@
-"""Fewer bytes to send, for TensorFlow's tensors and Keras's: sent in a smaller type and returned in their own.
+"""Fewer bytes to send: tensors of torch, TensorFlow and Keras are sent in a smaller type and returned in their own.
 
 A DistributedOptimizer leaves the built-in choices to the engine: float32 gradients keep their type, are narrowed when
 they leave the host, and are combined in float32; between ranks of one host nothing is sent and nothing is rounded.
@@ -8,6 +8,7 @@ allreduce() and the other operations convert the tensor itself.
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import Any
 
 _FLOATING_POINT = ("float64", "float32", "bfloat16", "float16")
@@ -15,17 +16,21 @@ _FLOATING_POINT = ("float64", "float32", "bfloat16", "float16")
 
 class Compressor:
     """The interface of a compressor; write your own by deriving from it (anything with these two methods works). The
-    class itself is passed around. The ranks' tensors are added, or averaged, in compressed form."""
+    class itself is passed around, so state, if any, belongs to the class. The ranks' tensors are added, or averaged,
+    in compressed form."""
 
     @staticmethod
     def compress(tensor: Any) -> tuple[Any, Any]:
-        """The tensor to send, and the context that decompress() will need. Type and shape must be equal on all
-        ranks."""
+        """The tensor to send, and the context that decompress() will need for this tensor in this step. In
+        DistributedOptimizer called once per gradient and step; by gyre.torch with zeros for a parameter that has no
+        gradient on this rank. The compressed type and shape must be equal on all ranks and in all steps (else
+        MismatchError, InvalidArgumentError); the values and the context can depend on the data."""
         raise NotImplementedError
 
     @staticmethod
     def decompress(tensor: Any, ctx: Any) -> Any:
-        """The reduced tensor in its original shape and type, using the context that compress() returned."""
+        """The reduced tensor in its original shape and type, using the context that compress() returned on this
+        rank."""
         raise NotImplementedError
 
 
@@ -72,8 +77,9 @@ def type_name(tensor: Any) -> str:
 
 
 def _cast(tensor: Any, name: str) -> Any:
-    if type(tensor).__module__.partition(".")[0] == "torch":
-        return tensor.to(getattr(importlib.import_module("torch"), name))
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(tensor, torch.Tensor):
+        return tensor.to(getattr(torch, name))
     return importlib.import_module("tensorflow").cast(tensor, name)
 
 

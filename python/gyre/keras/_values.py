@@ -8,10 +8,10 @@ import keras
 import numpy
 
 from gyre._job import arrays
+from gyre._job.operation_argument import resolve_operation
 from gyre._job.process_sets import ProcessSet, global_process_set, root_in, runtime_of
 from gyre._operations import Kind, ReduceOperation, Reduction
 from gyre._runtime import Runtime
-from gyre.errors import InvalidArgumentError
 
 
 def _array(value: Any) -> arrays.Array:
@@ -28,9 +28,7 @@ def allreduce(
     process_set: ProcessSet = global_process_set,
 ) -> Any:
     """The reduction of the ranks' values, Average unless `op` (or the old `average`) says otherwise."""
-    if average is not None and op is not None:
-        raise InvalidArgumentError("give either op or the deprecated average, not both")
-    operation = op if op is not None else ReduceOperation.SUM if average is False else ReduceOperation.AVERAGE
+    operation = resolve_operation(op, average)
     runtime, own = runtime_of(process_set, "allreduce"), _array(value)
     result = numpy.empty_like(own)
     reduction = Reduction(operation, prescale_factor, postscale_factor)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import tensorflow as tf
 
 from gyre._job import joining
 from gyre._job.compression import Compression, Compressor
+from gyre._job.operation_argument import resolve_operation
 from gyre._job.place import local_rank, local_size, rank
 from gyre._job.process_set_registry import process_set_by_id
 from gyre._job.process_sets import GLOBAL_ID, ProcessSet, global_process_set, root_in, runtime_of
@@ -18,19 +18,6 @@ from gyre._tensorflow import calls, differentiable
 from gyre._tensorflow.adaptive import adasum
 from gyre._tensorflow.sparse import reduce_sparse
 from gyre.errors import InvalidArgumentError, UnsupportedError
-
-
-def _operation(op: ReduceOperation | None, average: bool | None) -> ReduceOperation:
-    if average is not None:
-        if op is not None:
-            raise InvalidArgumentError("give either op or the deprecated average, not both")
-        warnings.warn("average is deprecated: use op=Average or op=Sum", DeprecationWarning, stacklevel=3)
-        return ReduceOperation.AVERAGE if average else ReduceOperation.SUM
-    if op is None:
-        return ReduceOperation.AVERAGE
-    if not isinstance(op, ReduceOperation):
-        raise InvalidArgumentError(f"op must be one of Average, Sum, Min, Max, Product and Adasum, not {op!r}")
-    return op
 
 
 def allreduce(
@@ -53,7 +40,7 @@ def allreduce(
     arguments are for compatibility with Horovod.
     """
     del device_dense, device_sparse, ignore_name_scope
-    reduction = Reduction(_operation(op, average), prescale_factor, postscale_factor)
+    reduction = Reduction(resolve_operation(op, average), prescale_factor, postscale_factor)
     runtime = runtime_of(process_set, "allreduce")
     if isinstance(tensor, tf.IndexedSlices):
         if reduction not in (Reduction(ReduceOperation.AVERAGE), Reduction(ReduceOperation.SUM)):
@@ -88,7 +75,7 @@ def grouped_allreduce(
 ) -> list[Any]:
     """allreduce() of several tensors in one exchange; tf.IndexedSlices among them by themselves."""
     del device_dense, device_sparse, ignore_name_scope
-    operation = _operation(op, average)
+    operation = resolve_operation(op, average)
     runtime = runtime_of(process_set, "grouped_allreduce")
     results = list(tensors)
     dense = [index for index, one in enumerate(tensors) if not isinstance(one, tf.IndexedSlices)]
@@ -207,7 +194,7 @@ def grouped_reducescatter(
     del device_dense
     if op == ReduceOperation.ADASUM:
         raise InvalidArgumentError("reducescatter: op=Adasum is for allreduce only")
-    reduction = Reduction(_operation(op, None), prescale_factor, postscale_factor)
+    reduction = Reduction(resolve_operation(op, None), prescale_factor, postscale_factor)
     compressed = [compression.compress(tf.convert_to_tensor(tensor)) for tensor in tensors]
     runtime = runtime_of(process_set, "reducescatter")
     results = differentiable.reducescatter(runtime, [value for value, _ in compressed], reduction, name)

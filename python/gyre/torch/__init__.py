@@ -13,6 +13,7 @@ All failures are gyre.Error, a RuntimeError.
 
 from __future__ import annotations
 
+from gyre._job.compression import Compression, Compressor
 from gyre._job.initialization import init
 from gyre._job.introspection import (
     ccl_built,
@@ -66,7 +67,6 @@ from gyre.torch.asynchronous import (
     sparse_allreduce_async,
 )
 from gyre.torch.batch_norm import SyncBatchNorm
-from gyre.torch.compression import Compression, Compressor
 from gyre.torch.handle import Handle, poll, synchronize
 from gyre.torch.optimizer import DistributedOptimizer
 from gyre.torch.state import (

@@ -19,6 +19,7 @@ from collections.abc import Set as AbstractSet
 
 import torch
 
+from gyre._job.compression import wire_format_of
 from gyre._runtime import Runtime
 from gyre._tensors.memory import DATA_TYPE_NUMBERS, check_tensor, memory_of, tensor_over
 from gyre._torch_private import at_end_of_backward, current_backward, keep_out_of_graphs, version_of
@@ -29,7 +30,6 @@ from gyre.torch._exchange_options import GRADIENTS_NOT_WANTED, ExchangeOptions
 from gyre.torch._exchange_slot import NO_GROUP, NOT_IN_PLAN, Slot, layout_name
 from gyre.torch._first_step import FirstStep, Replica
 from gyre.torch._sparse_exchange import SparseExchange
-from gyre.torch.compression import wire_format_of
 
 NamedParameters = Sequence[tuple[str, torch.Tensor]]
 

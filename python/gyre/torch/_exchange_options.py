@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gyre._job.compression import Compressor
 from gyre._operations import Reduction
-from gyre.torch.compression import Compressor
 
 # Advice for gradients that came through another optimizer's loss, or of a skipped step.
 GRADIENTS_NOT_WANTED = (

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
+from gyre._job.compression import Compressor
 from gyre._tensors.memory import check_tensor, tensor_over
 from gyre._torch_private import reference_counts, storage_identity, version_of
 from gyre.core import _core
 from gyre.errors import InvalidArgumentError
-from gyre.torch.compression import Compressor
 
 NO_GROUP = -1
 NOT_IN_PLAN = -1

@@ -3,7 +3,6 @@ handled."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,20 +16,6 @@ from gyre._tensors.requests import make_request
 from gyre.core import _core
 from gyre.errors import InvalidArgumentError
 from gyre.torch.handle import Handle
-
-
-def resolve_operation(op: ReduceOperation | None, average: bool | None) -> ReduceOperation:
-    """`op`, or what Horovod's deprecated `average` means; Average when neither is given."""
-    if average is not None:
-        if op is not None:
-            raise InvalidArgumentError("give either op or the deprecated average, not both")
-        warnings.warn("average is deprecated: use op=Average or op=Sum", DeprecationWarning, stacklevel=4)
-        return ReduceOperation.AVERAGE if average else ReduceOperation.SUM
-    if op is None:
-        return ReduceOperation.AVERAGE
-    if not isinstance(op, ReduceOperation):
-        raise InvalidArgumentError(f"op must be one of Average, Sum, Min, Max, Product and Adasum, not {op!r}")
-    return op
 
 
 class OneTimeName(str):

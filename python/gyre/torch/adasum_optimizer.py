@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
+from gyre._job.compression import Compressor
 from gyre._job.process_sets import ProcessSet, runtime_of
 from gyre._operations import ReduceOperation
 from gyre.errors import CallOrderError, InvalidArgumentError
 from gyre.torch._first_step import FirstStep, Replica
 from gyre.torch.asynchronous import grouped_allreduce_async
-from gyre.torch.compression import Compressor
 
 
 class AdasumMixin(torch.optim.Optimizer):

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 import torch
 
+from gyre._job.operation_argument import resolve_operation
 from gyre._job.process_sets import ProcessSet, global_process_set, root_in, runtime_of
 from gyre._operations import Kind, ReduceOperation, Reduction
 from gyre._runtime import Runtime
@@ -33,7 +34,6 @@ from gyre.torch._submissions import (
     describe,
     gathering_submission,
     reducescatter_submission,
-    resolve_operation,
     submit_one,
 )
 from gyre.torch.adaptive_sum import adasum

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 
+from gyre._job.compression import Compression, Compressor, wire_format_of
 from gyre._job.process_sets import ProcessSet, global_process_set, runtime_of
 from gyre._operations import ReduceOperation, Reduction
 from gyre._program_position import stacklevel_of_program
@@ -22,7 +23,6 @@ from gyre.torch._first_step import check_word
 from gyre.torch._wrapping import wrap
 from gyre.torch.adasum_optimizer import AdasumMixin
 from gyre.torch.asynchronous import allreduce_async
-from gyre.torch.compression import Compression, Compressor, wire_format_of
 
 AnyOptimizer = TypeVar("AnyOptimizer", bound=torch.optim.Optimizer)
 Closure = Callable[[], Any]

@@ -11,13 +11,15 @@ from typing import Any
 import torch
 from torch.autograd.graph import increment_version
 
+from gyre._job.compression import Compression, Compressor
+from gyre._job.operation_argument import resolve_operation
 from gyre._job.process_sets import ProcessSet, global_process_set, root_in, runtime_of
 from gyre._operations import Kind, ReduceOperation, Reduction
 from gyre._runtime import current
 from gyre._tensors.memory import check_in_place, check_tensor
 from gyre.torch import differentiable
 from gyre.torch._immediate import is_plain, run_allreduce, run_barrier, run_broadcast
-from gyre.torch._submissions import allreduce_submission, describe, resolve_operation, run_one
+from gyre.torch._submissions import allreduce_submission, describe, run_one
 from gyre.torch.asynchronous import (
     Adasum,
     allgather_async,
@@ -28,7 +30,6 @@ from gyre.torch.asynchronous import (
     grouped_reducescatter_async,
     reducescatter_async,
 )
-from gyre.torch.compression import Compression, Compressor
 from gyre.torch.sparse import sparse_allreduce
 
 
@@ -198,7 +199,8 @@ def reducescatter(
     else:
         factors = (prescale_factor, postscale_factor)
         result = reducescatter_async(compressed, name, reduction.operation, process_set, *factors).wait()
-    return compression.decompress(result, context)
+    reduced: torch.Tensor = compression.decompress(result, context)
+    return reduced
 
 
 def grouped_reducescatter(
