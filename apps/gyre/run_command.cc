@@ -183,10 +183,13 @@ std::vector<std::string> RunCommand::full_environment(const std::vector<std::str
     }
     set_variable(environment, variable);
   }
-  if (horovod_compat_ || keras_2018_) {
+  // In a job whose `gyre run` a job server writes, the variable is the only way to say it.
+  const auto names_of_2018 = environment_variable("GYRE_KERAS_2018");
+  const bool keras_2018 = keras_2018_ || (names_of_2018 && parse_bool(*names_of_2018, "GYRE_KERAS_2018"));
+  if (horovod_compat_ || keras_2018) {
     environment = with_shim(std::move(environment), kHorovodShim, "--horovod-compat");
   }
-  if (keras_2018_) environment = with_shim(std::move(environment), kKeras2018Shim, "--keras-2018");
+  if (keras_2018) environment = with_shim(std::move(environment), kKeras2018Shim, "--keras-2018");
   return environment;
 }
 

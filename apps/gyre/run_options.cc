@@ -174,7 +174,7 @@ void RunCommand::add_horovodrun_options() {
   verb_
       ->add_flag("--keras-2018", keras_2018_,
                  "Also give Keras and TensorFlow their names of 2018 (tf.ConfigProto, rmsprop(lr=, decay=), "
-                 "fit_generator, val_acc); each one that is used is reported once")
+                 "fit_generator, val_acc); each one that is used is reported once (GYRE_KERAS_2018=1)")
       ->group(kGroup);
   add("-H,--hosts", hosts_, "Start the ranks on these hosts, over ssh on all but this one", "HOST:SLOTS,…");
   add("--hostfile", host_file_, "The same from a file, with a line `HOST slots=N` for each host", "FILE");

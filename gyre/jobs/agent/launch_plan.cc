@@ -69,6 +69,13 @@ std::optional<MpiProgram> mpi_program(const spec::JobSpec& job) {
   return std::nullopt;
 }
 
+/// Whether the job asks for Keras's names of 2018, which only `gyre run` gives to processes.
+bool wants_names_of_2018(const spec::JobSpec& job) {
+  return std::ranges::any_of(job.environment_variables, [](const spec::EnvironmentVariable& variable) {
+    return variable.name == "GYRE_KERAS_2018" && variable.value != "0";
+  });
+}
+
 /// CNTK alone starts a single process without mpirun.
 bool runs_directly(const spec::JobSpec& job, const MpiProgram& program) {
   return program.processes == 1 && std::holds_alternative<spec::CntkSettings>(job.toolkit);
@@ -84,9 +91,10 @@ std::vector<NodePlan> once_on_master(const WorkOrder& order, std::string line) {
 
 std::vector<NodePlan> under_mpi(const WorkOrder& order, const MpiProgram& program,
                                 const std::vector<NodeFacts>& facts) {
-  if (runs_directly(order.job, program)) return once_on_master(order, program.line);
+  const bool by_gyre = wants_names_of_2018(order.job);
+  if (runs_directly(order.job, program) && !by_gyre) return once_on_master(order, program.line);
   const Mpi mpi = facts.front().mpi;
-  const bool same = std::ranges::all_of(facts, [&](const NodeFacts& each) { return each.mpi == mpi; });
+  const bool same = !by_gyre && std::ranges::all_of(facts, [&](const NodeFacts& each) { return each.mpi == mpi; });
   return once_on_master(order, internal::mpi_line(order, program.line, program.processes, same ? mpi : Mpi::kNone));
 }
 

@@ -74,6 +74,20 @@ TEST(LaunchPlan, mpi_programs_run_under_gyre_run_where_a_node_has_no_mpi) {
   EXPECT_THAT(line, HasSubstr(R"(bash -c './solver '\''a b'\''')"));
 }
 
+// mpirun's ranks, and a single process, would not have them.
+TEST(LaunchPlan, gyre_run_starts_the_programs_that_want_keras_names_of_2018) {
+  WorkOrder order = order_of(spec::HorovodSettings{{"train.py", "/opt/python"}, "", 2}, 2);
+  order.job.environment_variables = {{"GYRE_KERAS_2018", "1"}};
+  EXPECT_THAT(only(launch_plan(order, facts_of(order, Mpi::kOpenMpi))).shell_line,
+              HasSubstr("\"$GYRE_PROGRAM\" run -n 2 -H 10.0.0.4:1,10.0.0.5:1 "));
+  order.job.environment_variables = {{"GYRE_KERAS_2018", "0"}};
+  EXPECT_THAT(only(launch_plan(order, facts_of(order, Mpi::kOpenMpi))).shell_line, HasSubstr("mpirun -n 2"));
+  order = order_of(spec::CntkSettings{spec::PythonScript{"a.py", "/opt/python"}, "", 1}, 1);
+  order.job.environment_variables = {{"GYRE_KERAS_2018", "1"}};
+  EXPECT_THAT(only(launch_plan(order, facts_of(order, Mpi::kNone))).shell_line,
+              HasSubstr("\"$GYRE_PROGRAM\" run -n 1 --horovod-compat -- bash -c"));
+}
+
 // Intel's and MPICH's mpiexec take the hosts as a list.
 TEST(LaunchPlan, hydra_gets_the_host_list) {
   const std::string line = only(plan_of(spec::CustomMpiSettings{"./solver", 8}, 2, Mpi::kHydra)).shell_line;

@@ -11,9 +11,11 @@ Keras 3 does, except that its metric "accuracy" is called "acc".
 
 from __future__ import annotations
 
+import os
 import sys
 
 from gyre.keras_2018._finder import Finder
+from gyre.keras_2018._report import report
 
 __all__ = ["install"]
 
@@ -24,6 +26,15 @@ def install() -> Finder:
     for finder in sys.meta_path:
         if isinstance(finder, Finder):
             return finder
+    _replace_back_end()
     finder = Finder()
     sys.meta_path.insert(0, finder)
     return finder
+
+
+def _replace_back_end() -> None:
+    """Of the back ends of then Keras 3 has TensorFlow alone."""
+    chosen = os.environ.get("KERAS_BACKEND")
+    if chosen in ("cntk", "theano"):
+        report(f"KERAS_BACKEND={chosen}", "tensorflow")
+        os.environ["KERAS_BACKEND"] = "tensorflow"
