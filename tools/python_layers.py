@@ -24,6 +24,7 @@ LEVELS = {
     "jobs": 1,
     "_tensors": 1,
     "_torch_private": 1,
+    "_devices": 2,
     "_gathering": 2,
     "_job": 2,
     "data": 2,

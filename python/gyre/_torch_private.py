@@ -14,6 +14,7 @@ import operator
 import sys
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
@@ -189,6 +190,94 @@ def backend_options(name: str, timeout: Any) -> Any:
     if options is None:
         raise _missing("torch.distributed._Backend.Options", "for a process group's options")
     return options(name, timeout)
+
+
+@dataclass(frozen=True)
+class GroupPlace:
+    """A process group's place among others, as torch describes it to whoever makes one."""
+
+    store: Any
+    rank: int
+    size: int
+    timeout: Any
+    name: str
+    global_ranks: tuple[int, ...]
+
+
+def backends_being_made() -> dict[str, str] | None:
+    """{"cpu": "gyre", "cuda": "nccl"}: the backends of the group that torch makes further up on this thread's stack;
+    None if torch makes groups in another way."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "_new_process_group_helper" and "backend_config" in frame.f_locals:
+            backends: dict[str, str] = frame.f_locals["backend_config"].get_device_backend_map()
+            return dict(backends)
+        frame = frame.f_back
+    return None
+
+
+def vendors_backend(class_: Any, place: GroupPlace) -> Any:
+    """A ProcessGroupNCCL, or what is built like it, as torch makes it for a group of its own."""
+    options = class_.Options()
+    options._timeout = place.timeout
+    options.global_ranks_in_group = list(place.global_ranks)
+    options.group_name = place.name
+    backend = class_(place.store, place.rank, place.size, options)
+    backend._set_sequence_number_for_group()
+    return backend
+
+
+def gloo_backend(place: GroupPlace) -> Any:
+    """Waits for all ranks."""
+    import torch.distributed as dist  # noqa: PLC0415  Some torches are built without it.
+
+    backend = dist.ProcessGroupGloo(place.store, place.rank, place.size, timeout=place.timeout)
+    backend._set_sequence_number_for_group()
+    return backend
+
+
+def plugin_backend(name: str, place: GroupPlace) -> Any:
+    """One that was registered with torch.distributed.Backend.register_backend()."""
+    import torch.distributed as dist  # noqa: PLC0415  Some torches are built without it.
+
+    plugins = getattr(dist.Backend, "_plugins", None)
+    options_of = getattr(dist.distributed_c10d, "_DistributedBackendOptions", None)
+    if plugins is None or options_of is None:
+        raise _missing("Backend._plugins and _DistributedBackendOptions", "to make the backend of a device")
+    plugin = plugins.get(name.upper())
+    if plugin is None:
+        raise UnsupportedError(f"torch.distributed knows no backend '{name}'")
+    if not plugin.extended_api:
+        return plugin.creator_fn(place.store, place.rank, place.size, place.timeout)
+    options = options_of()
+    options.store = place.store
+    options.group_rank = place.rank
+    options.group_size = place.size
+    options.timeout = place.timeout
+    options.group_id = place.name
+    options.global_ranks_in_group = list(place.global_ranks)
+    return plugin.creator_fn(options, None)
+
+
+def hold(group: Any, device_type: str, name: str, backend: Any) -> None:
+    """Makes a process group, a Python one included, find this C++ backend for a device."""
+    kinds = type(group).BackendType
+    register = getattr(group, "_register_backend", None)
+    if register is None:
+        raise _missing("ProcessGroup._register_backend", "to give a device to its backend")
+    register(torch.device(device_type), getattr(kinds, name.upper(), kinds.CUSTOM), backend)
+
+
+def group_over(backend: Any, device_type: str, name: str, place: GroupPlace) -> Any:
+    """The process group that torch would make for this C++ backend alone, but in none of torch's tables."""
+    import torch.distributed as dist  # noqa: PLC0415  Some torches are built without it.
+
+    new_group: Any = dist.ProcessGroup
+    group = new_group(place.store, place.rank, place.size)
+    group._set_default_backend(getattr(new_group.BackendType, name.upper(), new_group.BackendType.CUSTOM))
+    hold(group, device_type, name, backend)
+    group._set_group_name(place.name)
+    return group
 
 
 def premultiplier(operation: Any) -> float:

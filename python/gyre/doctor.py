@@ -146,10 +146,10 @@ def _torch() -> Iterator[Finding]:
 
 def _devices(kind: str, count: int) -> Finding:
     text = (
-        f"torch sees {count} of type '{kind}'; Gyre exchanges CPU tensors, and has never run on hardware with others "
-        "(docs/guide/gpu.md)"
+        f"torch sees {count} of type '{kind}'; Gyre exchanges CPU tensors, leaves others in torch.distributed to "
+        "torch's backend for them, and has never run on hardware with one (docs/guide/gpu.md)"
     )
-    return Finding("devices", "note", text, f'init_process_group("cpu:gyre,{kind}:BACKEND") leaves them to BACKEND')
+    return Finding("devices", "note", text, f'init_process_group("cpu:gyre,{kind}:BACKEND") names another BACKEND')
 
 
 def _torch_version(version: str) -> Finding:

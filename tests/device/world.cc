@@ -1,6 +1,7 @@
 #include "tests/device/world.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace gyre::test_device {
 
@@ -21,6 +22,11 @@ void World::set_schedule(double eagerness, unsigned seed) {
   const std::lock_guard lock(mutex_);
   eagerness_ = eagerness;
   random_.seed(seed);
+}
+
+bool World::is_lazy() {
+  const std::lock_guard lock(mutex_);
+  return eagerness_ == 0;
 }
 
 StreamId World::new_stream(int device) {
@@ -151,9 +157,15 @@ void* World::allocate(int device, size_t bytes, StreamId stream) {
   reclaim();
   const size_t size = std::max(kRounding, (bytes + kRounding - 1) / kRounding * kRounding);
   void* memory = nullptr;
-  if (const auto found = free_.find({stream, size}); found != free_.end()) {
-    memory = found->second;  // At once, as a caching allocator does: the same stream orders its uses.
+  if (const auto [first, last] = free_.equal_range({stream, size}); first != last) {
+    // At once, as a caching allocator does: the same stream orders its uses. What was freed last, where somebody may
+    // still look.
+    const auto found = std::prev(last);
+    memory = found->second;
     free_.erase(found);
+    Queue& queue = queues_[stream];
+    queue.steps.push_back({[to = open(memory), size] { std::memset(to, 0xff, size); }, std::nullopt, false});
+    ++queue.enqueued;
   } else {
     if (used_[device] + size > kBytesPerDevice) throw std::runtime_error("test device: out of memory");
     memory = device_ + static_cast<size_t>(device) * kBytesPerDevice + used_[device];
@@ -197,10 +209,6 @@ void World::reclaim() {
     }
     auto [memory, known] = std::move(*block);
     block = retired_.erase(block);
-    Queue& queue = queues_[known.stream];
-    queue.steps.push_back(
-        {[to = open(memory), size = known.bytes] { std::memset(to, 0xff, size); }, std::nullopt, false});
-    ++queue.enqueued;
     free_.emplace(std::pair(known.stream, known.bytes), memory);
   }
 }

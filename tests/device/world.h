@@ -57,6 +57,8 @@ class World {
   /// stream's.
   void set_schedule(double eagerness, unsigned seed);
 
+  bool is_lazy();
+
   StreamId new_stream(int device);
   /// `blocks`: it waits for another process, and so never runs in passing, only in a wait of the host or in
   /// `run_blocking`.
@@ -70,9 +72,10 @@ class World {
   /// Runs what stands before and in `target`, without counting as a wait of the program. For the delegate's own thread.
   void run_blocking(Position target) { drain(target); }
 
-  /// Memory of `device` as tensors see it: the host faults when it touches it. Full of 0xff.
+  /// Memory of `device` as tensors see it: the host faults when it touches it. Full of 0xff; where it was freed before, by a
+  /// step on `stream`, as a first kernel of its new owner would overwrite it.
   void* allocate(int device, size_t bytes, StreamId stream);
-  /// Overwritten with 0xff by a step on the stream that allocated it, once all recorded streams have passed.
+  /// It goes to the next who allocates as much on the same stream, once all recorded streams have passed what is queued now.
   void release(void* memory);
   void record(void* memory, StreamId stream);
   int device_of(const void* memory) const;

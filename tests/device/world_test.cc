@@ -45,7 +45,7 @@ TEST(TestDevice, a_stream_that_does_not_wait_reads_stale_memory) {
   }
 }
 
-TEST(TestDevice, memory_freed_without_a_record_is_overwritten_under_a_side_stream) {
+TEST(TestDevice, memory_freed_without_a_record_gets_a_new_owner_under_a_side_stream) {
   for (const bool recorded : {true, false}) {
     World world;
     const StreamId side = world.new_stream(0);
@@ -56,6 +56,7 @@ TEST(TestDevice, memory_freed_without_a_record_is_overwritten_under_a_side_strea
     world.enqueue(side, [&] { seen = number_at(world, memory); });
     if (recorded) world.record(memory, side);
     world.release(memory);
+    EXPECT_EQ(world.allocate(0, 4, kMain) == memory, !recorded);
     world.wait_on_host(world.position(kMain));
     world.wait_on_host(world.position(side));
     EXPECT_EQ(seen, recorded ? 7 : -1);

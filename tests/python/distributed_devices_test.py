@@ -1,4 +1,5 @@
-"""`cpu:gyre,cuda:nccl` must leave the other device to its backend: Gyre exchanges tensors in host memory alone."""
+"""`cpu:gyre,cuda:nccl` must leave the other device to its backend: Gyre exchanges tensors in host memory alone. What a
+backend does with tensors is tested in tests/device."""
 
 from __future__ import annotations
 
@@ -100,11 +101,11 @@ def other_devices_go_to_their_backend() -> None:
     dist.init_process_group("cpu:gyre,meta:standin,cuda:gloo", init_method=method, rank=rank, world_size=size)
     world: Any = dist.group.WORLD
     assert isinstance(world, gyre.distributed.ProcessGroup)
-    assert not made
+    assert len(made) == 1  # With the group: its constructor might wait for all ranks.
     evens = dist.new_group([0])  # The default is the world's backends.
     for call in calls(size).values():
         call()
-    (stand_in,) = made
+    stand_in = made[0]
     assert (stand_in.rank(), stand_in.size()) == (rank, size)
     assert stand_in.calls == list(calls(size))
     assert world._get_backend(META) is stand_in
@@ -121,6 +122,7 @@ def other_devices_go_to_their_backend() -> None:
         dist.all_reduce(torch.zeros(2, device=META), group=evens)
         assert [other.calls for other in made[1:]] == [["allreduce"]]
         assert made[1].size() == 1
+    assert len(made) == (2 if rank == 0 else 1)  # Only members make one.
     dist.destroy_process_group()
     assert stand_in.calls[-1] == "shutdown"
     backends_of_torchs_own(rank, size)
@@ -144,6 +146,31 @@ def backends_of_torchs_own(rank: int, size: int) -> None:
 
 def test_another_devices_tensors_go_to_the_backend_named_for_it(run_ranks: Any) -> None:
     run_ranks(2, other_devices_go_to_their_backend)
+
+
+def a_backend_that_cannot_be_made_is_one_sentence() -> None:
+    def make(*arguments: object) -> Any:
+        del arguments
+        raise RuntimeError("the cable is unplugged")
+
+    dist.Backend.register_backend("broken", make, devices=["meta"])
+    rank, size = int(os.environ["GYRE_RANK"]), int(os.environ["GYRE_SIZE"])
+    method = f"file://{os.getcwd()}/store"
+    with pytest.raises(UnsupportedError, match=r"on meta go to torch's backend broken, .*: the cable is unplugged"):
+        dist.init_process_group("cpu:gyre,meta:broken", init_method=method, rank=rank, world_size=size)
+    # NCCL's constructor waits for nobody, so that it is made when a tensor comes, and missed only then.
+    method = f"file://{os.getcwd()}/another"
+    dist.init_process_group("cpu:gyre,meta:xccl", init_method=method, rank=rank, world_size=size)
+    with pytest.raises(UnsupportedError, match="has no XCCL"):
+        dist.all_reduce(torch.zeros(2, device=META))
+    own = torch.ones(2)
+    dist.all_reduce(own)
+    assert own.tolist() == [size, size]
+    dist.destroy_process_group()
+
+
+def test_a_backend_that_cannot_be_made(run_ranks: Any) -> None:
+    run_ranks(2, a_backend_that_cannot_be_made_is_one_sentence)
 
 
 def test_torch_reads_our_name_beside_another() -> None:

@@ -17,6 +17,7 @@ import gyre.torch as hvd
 import pytest
 import torch
 import torch.distributed as dist
+from gyre.bench.ranks.groups import leave
 from gyre.errors import UnsupportedError
 from torch import nn
 from torch.distributed.rendezvous import register_rendezvous_handler
@@ -238,6 +239,35 @@ def test_options_factors_and_rendezvous() -> None:
         dist.init_process_group("cpu:gloo", init_method="probe://", rank=0, world_size=1)
     assert found == ["cpu:gloo"]
     assert _torch_private.backend_being_initialised() is None
+
+
+def in_a_group_of_one_backends_are_found() -> None:
+    seen: list[Any] = []
+
+    def make(options: Any, backend_options: object) -> Any:
+        del backend_options
+        seen.append(_torch_private.backends_being_made())
+        place = _torch_private.GroupPlace(
+            options.store, 0, 1, options.timeout, options.group_id, tuple(options.global_ranks_in_group)
+        )
+        seen.append(_torch_private.gloo_backend(place))
+        seen.append(_torch_private.plugin_backend("fake", place))
+        group = _torch_private.group_over(seen[1], "cpu", "gloo", place)
+        seen.append(group._get_backend(torch.device("cpu")) is seen[1])
+        return seen[1]
+
+    dist.Backend.register_backend("probe", make, extended_api=True, devices=["meta"])
+    dist.init_process_group("meta:probe", store=dist.HashStore(), rank=0, world_size=1)
+    assert seen[0] == {"meta": "probe"}
+    assert isinstance(seen[1], dist.ProcessGroupGloo)
+    assert seen[3]
+    with pytest.raises(UnsupportedError, match="knows no backend 'missing'"):
+        _torch_private.plugin_backend("missing", _torch_private.GroupPlace(None, 0, 1, None, "", ()))
+    leave()
+
+
+def test_backends_are_made_and_held(run_ranks: Any) -> None:
+    run_ranks(1, in_a_group_of_one_backends_are_found)
 
 
 def test_tracing_rules_take_ours() -> None:

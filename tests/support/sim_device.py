@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import shutil
+import time
 import types
 from pathlib import Path
 from typing import Any
@@ -123,3 +124,31 @@ def follow(schedule: str) -> Any:
     control = load()
     control.set_schedule(*SCHEDULES[schedule])
     return control
+
+
+def register_stand_in() -> Any:
+    """load(), with the stand-in for NCCL as the default backend of this device, as NCCL is for cuda."""
+    import torch.distributed as dist  # noqa: PLC0415  Only tests of it need it.
+
+    control = load()
+    if "standin" not in dist.Backend.backend_list:
+        dist.Backend.register_backend("standin", control.stand_in, devices=[NAME])
+    return control
+
+
+def meet(rank: int) -> Any:
+    """torch's store for ranks that share a folder. A FileStore would be slow: every message of a stand-in is in it."""
+    import torch.distributed as dist  # noqa: PLC0415  Only tests of it need it.
+
+    place, made = Path("port"), Path("port.made")
+    open_store: Any = getattr(dist, "TCPStore")  # noqa: B009  Not in the stubs.
+    if rank == 0:
+        store = open_store("localhost", 0, is_master=True, wait_for_workers=False)
+        made.write_text(str(store.port))
+        made.rename(place)
+        return store
+    until = time.monotonic() + 60
+    while not place.exists():
+        assert time.monotonic() < until, "rank 0 has opened no store"
+        time.sleep(0.01)
+    return open_store("localhost", int(place.read_text()), is_master=False)

@@ -1,12 +1,15 @@
-"""Tensors of other devices, in a group that serves several: `init_process_group("cpu:gyre,cuda:nccl")`.
+"""Tensors of other devices in a process group of Gyre's, which exchanges tensors in host memory alone.
 
-For such a string torch makes one ProcessGroup that holds a C++ backend for each device; but a backend that is itself a
-ProcessGroup, as every one in Python is, replaces all of them. Ours therefore forwards operations on another device to a
-group over the backend that the string names for it.
+`init_process_group("gyre")` gives the tensors of every other device to that device's default backend, and
+`"cpu:gyre,cuda:nccl"` to the backend that it names. torch itself makes one C++ ProcessGroup that holds a backend for
+each device; but a backend that is itself a ProcessGroup, as every one in Python is, replaces all of them. Ours
+therefore holds the others (ADR 107).
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import functools
 import threading
 from collections.abc import Callable
@@ -15,8 +18,14 @@ from typing import Any, TypeVar, cast
 import torch
 import torch.distributed as dist
 
+from gyre import _torch_private
+from gyre._devices import delegates
+from gyre._torch_private import GroupPlace
+
 Method = TypeVar("Method", bound=Callable[..., Any])
 
+_OWN = "gyre"
+_PrefixStore: Any = getattr(dist, "PrefixStore")  # noqa: B009  Not in the stubs.
 # `list | tuple` at the call would be made anew each time, which takes a microsecond.
 _SEQUENCES = (list, tuple)
 
@@ -24,39 +33,78 @@ _SEQUENCES = (list, tuple)
 class OtherDevices:
     """The devices of one group that belong to other backends. Thread-safe."""
 
-    def __init__(self, owner: Any) -> None:
+    def __init__(self, owner: Any, place: GroupPlace, named: dict[str, str] | None) -> None:
+        """`named`: the backend of each device, as the program has named them; None if torch does not tell it yet."""
         self._owner = owner
+        self._place = place
+        self._named = named
         self._lock = threading.Lock()
-        self._backends: dict[str, str] | None = None  # By device type; known once torch knows the group.
-        self._group: Any = None
+        self._groups: dict[str, Any] = {}
+        self._ended = False
 
-    def backends(self) -> dict[str, str]:
-        """{"cuda": "nccl"}; None while torch is still making the group."""
-        if self._backends is None:
+    def make_those_that_wait(self) -> None:
+        """Makes the named backends whose constructors may wait for all ranks, which are all here now."""
+        for device_type, backend in (self._named or {}).items():
+            if backend != _OWN and not delegates.can_be_made_late(backend):
+                self._make(device_type, backend)
+
+    def types(self) -> list[str]:
+        """The other devices that this group serves."""
+        named = [device_type for device_type, backend in self._known().items() if backend != _OWN]
+        return named or list(self._groups)
+
+    def group_for(self, device: torch.device) -> Any:
+        """The group that serves `device`; None if it is for this one to do, or to refuse."""
+        made = self._groups.get(device.type)
+        if made is not None or device.type == "cpu":
+            return made
+        backend = self._backend_of(device.type)
+        return None if backend is None else self._make(device.type, backend)
+
+    def shutdown(self) -> None:
+        self._end("shutdown")
+
+    def abort(self) -> None:
+        self._end("abort")
+
+    def _end(self, how: str) -> None:
+        with self._lock:
+            self._ended = True
+            groups = list(self._groups.values())
+        for group in groups:
+            with contextlib.suppress(RuntimeError):  # It has failed already, and has said so.
+                getattr(group, how, lambda: None)()
+
+    def _known(self) -> dict[str, str]:
+        if self._named is None:
             try:
                 config = dist.get_backend_config(self._owner)
             except (ValueError, TypeError):
-                return {}
-            pairs = (pair.split(":") for pair in config.split(","))
-            own = self._owner.name()
-            self._backends = {device: backend for device, backend in pairs if backend != own and device != "cpu"}
-        return self._backends
+                return {}  # torch is still making the group.
+            self._named = dict(pair.split(":") for pair in config.split(","))
+        return self._named
 
-    def group_for(self, device: torch.device) -> Any:
-        """The group that serves `device`; None if this one does. Collective on the first call."""
-        if device.type == "cpu" or device.type not in self.backends():
+    def _backend_of(self, device_type: str) -> str | None:
+        """Unless the program has named other backends than Gyre's, torch's default for the device."""
+        known = self._known()
+        if device_type in known:
+            return known[device_type] if known[device_type] != _OWN else None
+        if known != {"cpu": _OWN} or not delegates.is_present(device_type):
             return None
+        return delegates.default_of(device_type)
+
+    def _make(self, device_type: str, backend: str) -> Any:
         with self._lock:
-            if self._group is None:
-                self._group = dist.new_group(
-                    ranks=dist.get_process_group_ranks(self._owner),
-                    timeout=self._owner.timeout,
-                    backend=",".join(f"{other}:{backend}" for other, backend in self.backends().items()),
-                    use_local_synchronization=True,  # Only the ranks of this group are here,
-                    sort_ranks=False,  # in this order.
-                    group_desc=f"{self._owner.getGroupDesc()}:{device.type}",
-                )
-            return self._group
+            if device_type not in self._groups and not self._ended:
+                store = _PrefixStore(f"gyre {device_type}/", self._place.store)
+                place = dataclasses.replace(self._place, store=store)
+                group = delegates.make(backend, device_type, place)
+                if type(group) is dist.ProcessGroup:
+                    # What torch's C++ code asks our base for finds it too.
+                    held = group._get_backend(torch.device(device_type))
+                    _torch_private.hold(self._owner, device_type, backend, held)
+                self._groups[device_type] = group
+            return self._groups.get(device_type)
 
 
 def by_device(method: Method) -> Method:
@@ -84,3 +132,29 @@ def _first_tensor(arguments: tuple[Any, ...]) -> torch.Tensor | None:
         if isinstance(value, torch.Tensor):
             return value
     return None
+
+
+def serve_torch_batches(ours: type[Any]) -> None:
+    """Makes torch.distributed.batch_isend_irecv() pass a batch of a device's messages on as one, so that no order among
+    them can make ranks wait for each other: for groups of the class `ours` torch would pass them one by one."""
+    module = dist.distributed_c10d
+    original = module.batch_isend_irecv
+    if getattr(original, "serves_gyre", False):
+        return
+
+    def serving(p2p_op_list: list[dist.P2POp]) -> list[dist.Work]:
+        first = p2p_op_list[0] if p2p_op_list else None
+        group = (first.group or dist.group.WORLD) if isinstance(first, dist.P2POp) else None
+        if first is None or not isinstance(group, ours) or group.other_devices.group_for(first.tensor.device) is None:
+            return original(p2p_op_list)
+        group._start_coalescing(first.tensor.device)
+        try:
+            original(p2p_op_list)
+        finally:
+            work = group._end_coalescing(first.tensor.device)
+        return [work]
+
+    serving.__doc__ = original.__doc__
+    serving.serves_gyre = True  # type: ignore[attr-defined]
+    module.batch_isend_irecv = serving
+    dist.batch_isend_irecv = serving

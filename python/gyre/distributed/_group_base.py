@@ -18,11 +18,11 @@ from gyre import _step_record
 from gyre._operations import Kind, Reduction
 from gyre._runtime import Runtime
 from gyre._tensors.requests import NOT_PEER_MAPPED, make_request
-from gyre._torch_private import backend_options, keep_out_of_graphs
+from gyre._torch_private import GroupPlace, backend_options, backends_being_made, keep_out_of_graphs
 from gyre.core import _core
 from gyre.distributed import _lifetime, _requests
 from gyre.distributed._barrier import serve_torch_monitored_barrier
-from gyre.distributed._devices import OtherDevices
+from gyre.distributed._devices import OtherDevices, serve_torch_batches
 from gyre.distributed._failures import of_torch, of_torch_rendezvous
 from gyre.distributed._peer_mapped import PeerMappedBuffers, called_by_reducer
 from gyre.distributed._rendezvous import join_group
@@ -92,7 +92,8 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         self._sequence = 0
         self._barriers = 0
         self._coalesced: list[dist.Work] | None = None
-        self.other_devices = OtherDevices(self)
+        place = GroupPlace(store, rank, size, timeout, group_id, tuple(global_ranks))
+        self.other_devices = OtherDevices(self, place, backends_being_made())
         self._owner = os.getpid()
         try:
             joined = join_group(
@@ -110,8 +111,14 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         self._completions = Completions(f"gyre {group_id}")
         self._message_completions = MessageCompletions(f"gyre {group_id} message")
         serve_torch_monitored_barrier(GroupBase)
+        serve_torch_batches(GroupBase)
         keep_out_of_graphs()
         _lifetime.register(self)
+        try:
+            self.other_devices.make_those_that_wait()
+        except Error:
+            self.shutdown()
+            raise
 
     # What torch asks about the group.
 
@@ -160,7 +167,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
 
     @property
     def _device_types(self) -> list[torch.device]:
-        return [torch.device(device) for device in ("cpu", *self.other_devices.backends())]
+        return [torch.device(device) for device in ("cpu", *self.other_devices.types())]
 
     @property
     def timeout(self) -> timedelta:
@@ -195,6 +202,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         _lifetime.forget(self)
         if self._owner != os.getpid():
             return
+        self.other_devices.shutdown()
         self._messages.shutdown()
         self._runtime.shutdown()
         self._completions.stop()
@@ -202,6 +210,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
 
     def abort(self, reason: str = "") -> None:
         """Fails every operation of every rank of the group, now and later."""
+        self.other_devices.abort()
         self._runtime.core.abort(reason or f"rank {self._own_rank} called abort() on {self._title}")
 
     # The operations from which the others are composed.

@@ -1,0 +1,81 @@
+"""Delegates: the backends of torch.distributed that exchange the tensors of a device (NCCL for cuda), made by Gyre.
+Nothing else in the package names a vendor's library.
+
+None of this has run on hardware: it is tested on the simulated device of tests/device.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from gyre import _torch_private
+from gyre._torch_private import GroupPlace
+from gyre.errors import UnsupportedError
+
+# Libraries that come with torch, in some builds: the class of their backend. Its constructor waits for no other rank.
+_VENDORS = {"nccl": "ProcessGroupNCCL", "xccl": "ProcessGroupXCCL"}
+
+
+def default_of(device_type: str) -> str | None:
+    """The backend that torch takes for a device if the program names none; None if there is none for it.
+
+    Read at each call: plug-ins for other vendors' devices add theirs after Gyre has been imported."""
+    return dist.Backend.default_device_backend_map.get(device_type)
+
+
+def can_be_made_late(backend: str) -> bool:
+    """Whether a rank can make it when it needs it; other constructors may wait for all ranks of the group."""
+    return backend in _VENDORS
+
+
+def is_present(device_type: str) -> bool:
+    """Whether this process has such a device."""
+    try:
+        module = torch.get_device_module(device_type)
+    except RuntimeError:
+        return False
+    return bool(getattr(module, "is_available", lambda: False)())
+
+
+def make(backend: str, device_type: str, place: GroupPlace) -> Any:
+    """A process group that holds this backend alone, for this device alone. Collective if not can_be_made_late()."""
+    try:
+        made = _made(backend, place)
+    except UnsupportedError:
+        raise
+    except Exception as failure:
+        raise UnsupportedError(
+            f"tensors on {device_type} go to torch's backend {backend}, which could not be made: {failure}"
+        ) from failure
+    if place.rank == 0:
+        _say_once(device_type, backend)
+    if isinstance(made, dist.ProcessGroup):
+        return made
+    return _torch_private.group_over(made, device_type, backend, place)
+
+
+def _made(backend: str, place: GroupPlace) -> Any:
+    if backend in _VENDORS:
+        if not hasattr(dist, _VENDORS[backend]):
+            raise UnsupportedError(
+                f"this torch ({torch.__version__}) has no {backend.upper()}; install a build for your devices"
+            )
+        return _torch_private.vendors_backend(getattr(dist, _VENDORS[backend]), place)
+    if backend == "gloo":
+        return _torch_private.gloo_backend(place)
+    return _torch_private.plugin_backend(backend, place)
+
+
+@functools.cache
+def _say_once(device_type: str, backend: str) -> None:
+    logging.getLogger("gyre").warning(
+        "tensors on %s go to torch's backend %s, over connections that Gyre neither authenticates nor encrypts; "
+        "no part of Gyre has ever run on such hardware (docs/guide/gpu.md)",
+        device_type,
+        backend,
+    )
