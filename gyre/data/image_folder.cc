@@ -73,8 +73,10 @@ void announce(std::span<const std::uint64_t> samples, const std::string& root, c
 ImageFolder::ImageFolder(std::string root, FileOpener open, std::vector<std::string> classes)
     : root_(std::move(root)), open_(std::move(open)), classes_(std::move(classes)) {
   const Folders& folders = open_.folders();
-  if (folders.kind(root_) != FileKind::kFolder) {
-    throw Error(ErrorCode::kNotFound, fmt::format("the folder {} does not exist", root_));
+  const FileKind kind = folders.kind(root_);
+  if (kind != FileKind::kFolder) {
+    throw Error(ErrorCode::kNotFound,
+                fmt::format("the folder {} {}", root_, kind == FileKind::kMissing ? "does not exist" : "is a file"));
   }
   const bool known = !classes_.empty();
   const FolderEntries entries = entries_of(folders, root_, left_out_);

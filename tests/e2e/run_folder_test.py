@@ -61,3 +61,14 @@ def test_the_folder_of_a_worker_of_an_earlier_run_is_not_taken_for_the_new_ones(
         ) in refused.stderr
     shutil.rmtree(worker)
     assert program.train(2, 50, run, *way, epochs=1).returncode == 0
+
+
+def test_a_data_folder_that_is_a_file_is_called_one(data: Path, tmp_path: Path) -> None:
+    file = data / "cifar-10-batches-bin" / "data_batch_1.bin"
+    for name in NAMES:
+        program = program_called(name, data, tmp_path)
+        program.data = file
+        refused = program.train(1, 32, tmp_path / "run")
+        assert refused.returncode == 1
+        expected = f"{name}: --data-dir is {file}, which is a file: give the folder that holds the data"
+        assert refused.stderr.splitlines() == [expected]

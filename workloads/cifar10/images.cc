@@ -39,6 +39,7 @@ training::OpenedSamples open_cifar10(const std::vector<std::string>& files, cons
 }  // namespace
 
 training::ImageSets open_images(const Options& options) {
+  training::check_data_dir(options);
   const training::ImageLayout layout = layout_of(options);
   const std::optional<data::Cifar10Files> files = data::find_cifar10(options.files.folders(), options.data_dir);
   if (!files) return training::open_image_sets(options, layout);

@@ -41,6 +41,7 @@ data::ImageOptions image_options(const Options& options, bool augment) {
 }
 
 training::ImageSets open_images(const Options& options) {
+  training::check_data_dir(options);
   return training::open_image_sets(options, {.example = "imagenet",
                                              .train_images = image_options(options, true),
                                              .test_images = image_options(options, false)});

@@ -128,6 +128,18 @@ void require_data_dir(ProgramOptions& options) {
   options.files = files.opener();
 }
 
+void check_data_dir(const ProgramOptions& options) {
+  const std::string folder = options.data_dir.string();
+  switch (options.files.folders().kind(folder)) {
+    case data::FileKind::kFolder: return;
+    case data::FileKind::kMissing:
+      throw Error(ErrorCode::kNotFound, fmt::format("the data folder {} does not exist", folder));
+    default:
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("--data-dir is {}, which is a file: give the folder that holds the data", folder));
+  }
+}
+
 void check_global_batch(const ProgramOptions& options, int ranks) {
   if (options.batch_size * static_cast<std::uint64_t>(ranks) <= models::kMostPositions) return;
   throw Error(ErrorCode::kInvalidArgument, fmt::format("a global batch of {} x {} {} is more than {}", ranks,

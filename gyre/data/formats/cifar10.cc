@@ -141,8 +141,10 @@ Cifar10Images open_cifar10_files(std::span<const std::string> names, const FileO
 }
 
 std::optional<Cifar10Files> find_cifar10(const Folders& folders, const std::filesystem::path& folder) {
-  if (folders.kind(folder.string()) != FileKind::kFolder) {
-    throw Error(ErrorCode::kNotFound, fmt::format("the data folder {} does not exist", folder.string()));
+  const FileKind kind = folders.kind(folder.string());
+  if (kind != FileKind::kFolder) {
+    throw Error(ErrorCode::kNotFound, fmt::format("the data folder {} {}", folder.string(),
+                                                  kind == FileKind::kMissing ? "does not exist" : "is a file"));
   }
   for (const std::string_view suffix : {".bin", ""}) {
     const std::string subfolder = suffix.empty() ? "cifar-10-batches-py" : "cifar-10-batches-bin";
