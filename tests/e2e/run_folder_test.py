@@ -3,6 +3,7 @@ of another program."""
 
 from __future__ import annotations
 
+import copy
 import os
 import shutil
 import signal
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from running_job import StartJob, wait_until
-from training_programs import checkpoints, program_called
+from training_programs import Program, checkpoints, program_called
 
 NAMES = ("gyre-cifar10", "gyre-cosmoflow", "gyre-resnet50")
 
@@ -61,6 +62,51 @@ def test_the_folder_of_a_worker_of_an_earlier_run_is_not_taken_for_the_new_ones(
         ) in refused.stderr
     shutil.rmtree(worker)
     assert program.train(2, 50, run, *way, epochs=1).returncode == 0
+
+
+def test_a_checkpoint_of_another_program_is_refused_by_its_name(data: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert program_called("gyre-cifar10", data, tmp_path).train(1, 100, run, epochs=1).returncode == 0
+    newest = checkpoints(run)[-1]
+    other = program_called("gyre-resnet50", data, tmp_path)
+    for option in ("--resume", "--resume-changed"):
+        refused = other.train(1, 32, run, option, epochs=2)
+        assert refused.returncode == 1
+        assert refused.stderr.splitlines() == [
+            f"gyre-resnet50: cannot resume from {newest}: this is a checkpoint of gyre-cifar10: choose another folder "
+            "with --output-dir"
+        ]
+
+
+def test_another_network_is_refused_before_anything_is_promised(data: Path, tmp_path: Path) -> None:
+    """It said "continues although …", and then that a tensor has another shape; or trained a part of the network."""
+    small = program_called("gyre-resnet50", data, tmp_path)
+    more_classes = with_option(small, "--classes", 5)
+    deeper = with_option(small, "--depth", 26)
+    for program in (small, deeper):
+        assert program.train(1, 32, tmp_path / str(program.options), epochs=1).returncode == 0
+    for before, after, reason in (
+        (small, more_classes, "tensor fc.weight is float32 [4, 2048] in the checkpoint and float32 [5, 2048] in this"),
+        (small, deeper, "the checkpoint has no tensor layer1.1."),
+        (deeper, small, "this network has no tensor layer1.1."),
+    ):
+        for options in (("--resume",), ("--resume-changed", "--seed", 7)):
+            refused = after.train(1, 32, tmp_path / str(before.options), *options)
+            assert refused.returncode == 1
+            (line,) = refused.stderr.splitlines()
+            assert reason in line
+            assert "before the checkpoint and is" in line
+            assert "No run can go on with another network" in line
+            assert "continues" not in line
+            assert "--resume-changed" not in line
+
+
+def with_option(program: Program, name: str, value: object) -> Program:
+    options = list(program.options)
+    options[options.index(name) + 1] = value
+    changed = copy.copy(program)
+    changed.options = tuple(options)
+    return changed
 
 
 def test_a_data_folder_that_is_a_file_is_called_one(data: Path, tmp_path: Path) -> None:

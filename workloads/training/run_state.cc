@@ -20,7 +20,9 @@ namespace {
 
 constexpr std::string_view kBestPrefix = "best-";
 constexpr std::string_view kBestSuffix = ".safetensors";
-constexpr std::string_view kWorkerPrefix = "worker-";  // Of the folders of those that keep their own optimizers.
+constexpr std::string_view kWorkerPrefix = "worker-";   // Of the folders of those that keep their own optimizers.
+constexpr std::string_view kExchangePrefix = "outer.";  // Of the tensors of train::LocalSteps.
+const std::string kPosition = "here/position";
 
 double parse_number(const std::string& text, const std::string& name) {
   double value = 0;
@@ -71,11 +73,11 @@ std::string list_of(const std::vector<std::string>& names) {
   return nlohmann::json(names).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-/// "the global batch was 32 and is 64"; long values are not shown.
+/// "the global batch was 32 and is 64 now"; long values are not shown.
 std::string describe_change(const Sameness& what, const std::string& before) {
   constexpr std::size_t kMostShown = 60;
   const bool shown = std::max(before.size(), what.value.size()) <= kMostShown;
-  const std::string now = what.value.empty() ? "unknown" : what.value;
+  const std::string now = what.value.empty() ? "not known" : what.value;
   return shown ? fmt::format("{} was {} and is {} now", what.name, before, now) : fmt::format("{} changed", what.name);
 }
 
@@ -156,19 +158,69 @@ void RunState::load_own(std::uint64_t number) {
   }
 }
 
-/// What a run has kept that is nothing to this one, such as the momentum of averages under another --consistency.
-void RunState::report_unused(const train::Checkpoint& saved) const {
+std::vector<std::string> RunState::unused_tensors(const train::Checkpoint& saved) const {
   std::set<std::string_view> used;
   for (const train::NamedTensors* tensors : {&state_, &exchange_state_}) {
     for (const train::NamedTensor& tensor : *tensors) used.insert(tensor.name);
   }
-  std::vector<std::string_view> unused;
+  std::vector<std::string> unused;
   for (const train::CheckpointTensor& tensor : saved.tensors) {
     if (!used.contains(tensor.name)) unused.push_back(tensor.name);
   }
+  return unused;
+}
+
+/// What a run has kept that is nothing to this one, such as the momentum of averages under another --consistency.
+void RunState::report_unused(const train::Checkpoint& saved) const {
+  const std::vector<std::string> unused = unused_tensors(saved);
   if (unused.empty()) return;
   fmt::print(stderr, "{}: {} of the checkpoint's tensors are left out, because this run does not use them: {}{}\n",
              options_.program, unused.size(), unused.front(), unused.size() > 1 ? ", …" : "");
+}
+
+/// Checkpoints that no option makes this run's.
+void RunState::refuse_others(const train::Checkpoint& saved) const {
+  const std::string& writer = saved.value("program");
+  const std::string name = writer.substr(0, writer.find(' '));
+  if (name != options_.program) {
+    throw Error(ErrorCode::kMismatch, fmt::format("this is a checkpoint of {}: choose another folder with {}", name,
+                                                  options_.checkpoints_option()));
+  }
+  if (!saved.metadata.contains("samples")) {
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("it was written by {}, which counted steps of one number of ranks and one batch size: "
+                            "this version cannot continue it (`gyre export` and `gyre score` read it)",
+                            writer));
+  }
+}
+
+void RunState::restore_network(const train::Checkpoint& saved) const {
+  const auto refuse = [&](std::string_view why) {
+    const std::vector<std::string> changed = changed_options(saved);
+    throw Error(ErrorCode::kMismatch,
+                fmt::format("{}{}. No run can go on with another network: start a new one in another folder, with {}",
+                            why, changed.empty() ? "" : fmt::format(" ({})", fmt::join(changed, "; ")),
+                            options_.checkpoints_option()));
+  };
+  try {
+    train::restore_from_checkpoint(saved, state_);
+  } catch (const Error& error) {
+    refuse(error.what());
+  }
+  // Of a deeper network, of which this one is a part. Those of optimizers and exchanges are named after what they are.
+  for (const std::string& name : unused_tensors(saved)) {
+    const bool of_network = name.find('/') == std::string::npos && !name.starts_with(kExchangePrefix);
+    if (of_network) refuse(fmt::format("this network has no tensor {}", name));
+  }
+}
+
+void RunState::restore_exchange(const train::Checkpoint& saved) const {
+  if (exchange_state_.empty() || saved.has_tensor(exchange_state_.front().name)) {
+    train::restore_from_checkpoint(saved, exchange_state_);
+  } else {
+    fmt::print(stderr, "{}: the checkpoint has no momentum of the workers' averages; it begins at zero\n",
+               options_.program);
+  }
 }
 
 void RunState::load(const train::CheckpointFolder::Found& found, Progress& progress) const {
@@ -178,26 +230,25 @@ void RunState::load(const train::CheckpointFolder::Found& found, Progress& progr
     fmt::print(stderr, "{}: passed over {}\n", options_.program, reason);
   }
   try {
-    if (!saved.metadata.contains("samples")) {
-      throw Error(ErrorCode::kUnsupported,
-                  fmt::format("it was written by {}, which counted steps of one number of ranks and one batch size: "
-                              "this version cannot continue it (`gyre export` and `gyre score` read it)",
-                              saved.value("program")));
+    refuse_others(saved);
+    restore_network(saved);
+    const Changes changes = changes_since(saved);
+    if (!changes.text.empty() && !options_.resume_changed) {
+      throw Error(
+          ErrorCode::kMismatch,
+          fmt::format("the run cannot continue exactly where it stopped: {}. Restore what has changed, or accept "
+                      "what follows with --resume-changed",
+                      changes.text));
     }
-    const bool begins_again = check_same(saved);
-    train::restore_from_checkpoint(saved, state_);
-    if (exchange_state_.empty() || saved.has_tensor(exchange_state_.front().name)) {
-      train::restore_from_checkpoint(saved, exchange_state_);
-    } else {
-      fmt::print(stderr, "{}: the checkpoint has no momentum of the workers' averages; it begins at zero\n",
-                 options_.program);
-    }
-    report_unused(saved);
+    const bool begins_again = changes.of_order && parse_count(saved.value(kPosition), kPosition) > 0;
     for (auto& [name, value] : progress) {
       const bool of_epoch = name.find('/') != std::string::npos;
       const std::string& text = saved.value(name);
       value = of_epoch && begins_again ? 0 : of_epoch ? parse_number(text, name) : parse_count(text, name);
     }
+    if (!changes.text.empty()) fmt::print(stderr, "{}: continues although {}\n", options_.program, changes.text);
+    restore_exchange(saved);
+    report_unused(saved);
   } catch (Error& error) {
     throw error.add_context(fmt::format("cannot resume from {}", where));
   }
@@ -208,18 +259,23 @@ void RunState::load(const train::CheckpointFolder::Found& found, Progress& progr
     }
     say(fmt::format("resumed after {} from {}", at, where));
   }
+  for (const std::string& change : changed_options(saved)) fmt::print(stderr, "{}: {}\n", options_.program, change);
+}
+
+std::vector<std::string> RunState::changed_options(const train::Checkpoint& saved) const {
+  std::vector<std::string> changed;
   for (const auto& [name, value] : identity_.recipe) {
     const auto before = saved.metadata.find(name);
     if (before == saved.metadata.end() || before->second == value) continue;
-    fmt::print(stderr, "{}: {} was '{}' before the checkpoint and is '{}' now\n", options_.program, name,
-               before->second, value);
+    changed.push_back(fmt::format("{} was '{}' before the checkpoint and is '{}' now", name, before->second, value));
   }
+  return changed;
 }
 
 std::vector<Sameness> RunState::all_samenesses() const {
   std::vector<Sameness> all = identity_.same;
   all.push_back({.key = "classes",
-                 .name = "the classes' names",
+                 .name = "the list of classes",
                  .value = list_of(identity_.classes),
                  .meaning = "a label can mean a different class from here on"});
   all.push_back({.key = "files",
@@ -230,25 +286,16 @@ std::vector<Sameness> RunState::all_samenesses() const {
   return all;
 }
 
-bool RunState::check_same(const train::Checkpoint& saved) const {
+RunState::Changes RunState::changes_since(const train::Checkpoint& saved) const {
   std::vector<std::string> changes;
-  bool order = false;
+  bool of_order = false;
   for (const Sameness& what : all_samenesses()) {
     const auto found = saved.metadata.find(what.key);
     if (found == saved.metadata.end() || found->second == what.value) continue;  // It was unknown, or it is the same.
     changes.push_back(fmt::format("{} ({})", describe_change(what, found->second), what.meaning));
-    order = order || what.of_order;
+    of_order = of_order || what.of_order;
   }
-  if (changes.empty()) return false;
-  const std::string text = fmt::format("{}", fmt::join(changes, "; "));
-  if (!options_.resume_changed) {
-    throw Error(ErrorCode::kMismatch,
-                fmt::format("the run cannot continue exactly where it stopped: {}. Restore what has changed, or accept "
-                            "what follows with --resume-changed",
-                            text));
-  }
-  fmt::print(stderr, "{}: continues although {}\n", options_.program, text);
-  return order;
+  return {fmt::format("{}", fmt::join(changes, "; ")), of_order};
 }
 
 train::Checkpoint RunState::checkpoint_of(const Progress& progress) const {

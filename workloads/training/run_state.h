@@ -20,7 +20,8 @@
 namespace gyre::training {
 
 /// Where a run stands, as names and finite numbers: "epoch", "step", "samples", …. In checkpoints they are text. Names
-/// with a slash ("here/position") are about the epoch in which it stopped: zero if that has to begin again.
+/// with a slash ("here/position") are about the epoch in which it stopped: zero if that has to begin again. Where
+/// "here/position" is zero, they are about the epoch that is finished.
 using Progress = std::vector<std::pair<std::string, double>>;
 
 /// What has to be as it was when a run goes on, if its result is to be that of a run that never stopped.
@@ -78,7 +79,8 @@ class RunState {
   /// own with that checkpoint continues with it; one that has not says so. On rank 0 alone: Error(kInvalidArgument)
   /// where another run uses the folder (RunLock), before anything else is touched; where checkpoints of an earlier run
   /// lie there and `resume` was not asked for, or only its best epochs or its workers' checkpoints;
-  /// Error(kMismatch) where the run cannot go on as it was and `resume_changed` was not; those of checkpoint.h.
+  /// Error(kMismatch) where they are another program's or another network's, or the run cannot go on as it was and
+  /// `resume_changed` was not asked for; those of checkpoint.h.
   /// Checkpoints with values that are not finite are passed over.
   void start_or_resume(Progress& progress);
 
@@ -100,10 +102,20 @@ class RunState {
  private:
   void refuse_leftovers() const;
   void load(const train::CheckpointFolder::Found& found, Progress& progress) const;
+  void refuse_others(const train::Checkpoint& saved) const;
+  void restore_network(const train::Checkpoint& saved) const;
+  void restore_exchange(const train::Checkpoint& saved) const;
+  std::vector<std::string> unused_tensors(const train::Checkpoint& saved) const;
   void report_unused(const train::Checkpoint& saved) const;
   std::vector<Sameness> all_samenesses() const;
-  /// Whether the order of the samples is another one.
-  bool check_same(const train::Checkpoint& saved) const;
+  /// What is not as it was, and what follows, in words; and whether the order of the samples is another one.
+  struct Changes {
+    std::string text;
+    bool of_order = false;
+  };
+  Changes changes_since(const train::Checkpoint& saved) const;
+  /// "--lr was '0.1' before the checkpoint and is '0.01' now", of each option that is another one.
+  std::vector<std::string> changed_options(const train::Checkpoint& saved) const;
   train::Checkpoint checkpoint_of(const Progress& progress) const;
   void load_own(std::uint64_t number);
 
