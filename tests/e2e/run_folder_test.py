@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import os
+import re
 import shutil
 import signal
 import socket
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from running_job import StartJob, wait_until
-from training_programs import Program, checkpoints, program_called
+from training_programs import Program, checkpoints, metadata_of, program_called
 
 NAMES = ("gyre-cifar10", "gyre-cosmoflow", "gyre-resnet50")
 
@@ -118,3 +119,46 @@ def test_a_data_folder_that_is_a_file_is_called_one(data: Path, tmp_path: Path) 
         assert refused.returncode == 1
         expected = f"{name}: --data-dir is {file}, which is a file: give the folder that holds the data"
         assert refused.stderr.splitlines() == [expected]
+
+
+def metrics_of(output: str) -> dict[int, str]:
+    """The metrics of each epoch that has a line."""
+    lines = re.findall(r"^(?:\[0\] )?epoch (\d+)/\d+  (.*?test accuracy [\d.]+)", output, re.MULTILINE)
+    assert len(lines) == len(dict(lines)), "an epoch has two lines"
+    return {int(epoch): metrics for epoch, metrics in lines}
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_an_evaluation_that_was_interrupted_is_made_up_for(ranks: int, data: Path, tmp_path: Path) -> None:
+    """The epoch's checkpoint is written before: its line, its curves and whether it is the best were missing."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: PLC0415 - slow to import
+
+    program = program_called("gyre-cifar10", data, tmp_path)
+    keeping = ("--keep-best", "accuracy")
+    whole = program.train(ranks, 50, tmp_path / "whole", *keeping)
+    assert whole.returncode == 0, whole.stderr
+    run = tmp_path / "run"
+    tested = data / "cifar-10-batches-bin" / "test_batch.bin"
+    intact = tested.read_bytes()
+    label = len(intact) - 1 - 3 * 32 * 32  # Of the last image.
+    tested.write_bytes(intact[:label] + b"\x63" + intact[label + 1 :])  # There is no such class: the evaluation fails.
+    failed = program.train(ranks, 50, run, *keeping)
+    assert failed.returncode == 1
+    assert [metadata_of(path)["epoch"] for path in checkpoints(run)] == ["1"]
+    assert not metrics_of(failed.stdout)
+    tested.write_bytes(intact)
+
+    resumed = program.train(ranks, 50, run, *keeping, "--resume")
+    assert resumed.returncode == 0, resumed.stderr
+    assert metrics_of(resumed.stdout) == metrics_of(whole.stdout)
+    for best in ("epoch", "best/accuracy"):
+        name = "checkpoints/best-accuracy.safetensors"
+        assert metadata_of(run / name)[best] == metadata_of(tmp_path / "whole" / name)[best]
+    events = EventAccumulator(str(run / "tensorboard"))
+    events.Reload()
+    for curve in ("train/loss", "test/loss"):
+        assert [event.step for event in events.Scalars(curve)] == [1, 2]
+    # What was reported is not reported again.
+    again = program.train(ranks, 50, run, *keeping, "--resume", epochs=3)
+    assert again.returncode == 0, again.stderr
+    assert set(metrics_of(again.stdout)) == {3}

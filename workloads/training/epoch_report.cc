@@ -34,9 +34,11 @@ std::string EpochReport::describe_progress(const MetricSums& trained) const {
 
 std::string EpochReport::line(const MetricSums& trained, const MetricSums& tested,
                               std::chrono::nanoseconds waited) const {
-  return fmt::format("{}  {}  {:.1f} {}/s  {:.2f} steps/s  {:.1f} s, {:.1f} of them waiting for data",
-                     describe(metrics_, "", trained), describe(metrics_, "test ", tested), samples_per_second(seconds_),
-                     samples_, steps_per_second(), seconds_, in_seconds(waited));
+  const std::string brought =
+      fmt::format("{}  {}", describe(metrics_, "", trained), describe(metrics_, "test ", tested));
+  if (steps_ == 0) return brought + "  evaluated after the resume";
+  return fmt::format("{}  {:.1f} {}/s  {:.2f} steps/s  {:.1f} s, {:.1f} of them waiting for data", brought,
+                     samples_per_second(seconds_), samples_, steps_per_second(), seconds_, in_seconds(waited));
 }
 
 std::vector<std::pair<std::string, double>> EpochReport::curves(const MetricSums& trained, const MetricSums& tested,
@@ -46,6 +48,7 @@ std::vector<std::pair<std::string, double>> EpochReport::curves(const MetricSums
     curves.emplace_back(fmt::format("train/{}", metrics_[i].name), trained.means()[i]);
     curves.emplace_back(fmt::format("test/{}", metrics_[i].name), tested.means()[i]);
   }
+  if (steps_ == 0) return curves;
   curves.emplace_back(fmt::format("train/{}_per_second", samples_), samples_per_second(seconds_));
   curves.emplace_back("train/steps_per_second", steps_per_second());
   curves.emplace_back("train/learning_rate", last_rate_);

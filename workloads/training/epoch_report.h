@@ -14,7 +14,7 @@
 namespace gyre::training {
 
 /// What an epoch has brought and cost, as a line for people and as curves. Of an epoch in which a run was continued,
-/// the costs are those since then. Not thread-safe.
+/// the costs are those since then; of one behind which it was continued there are none. Not thread-safe.
 class EpochReport {
  public:
   /// `metrics` outlive this; `samples`: what they are called; `ranks`: that share the work.
@@ -45,7 +45,7 @@ class EpochReport {
   double seconds_ = 0;
   std::uint64_t samples_here_ = 0;  // By this rank.
   std::uint64_t steps_ = 0;
-  double last_rate_ = 0;
+  double last_rate_ = 0;  // Of learning.
 };
 
 }  // namespace gyre::training

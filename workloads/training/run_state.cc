@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -22,6 +23,7 @@ constexpr std::string_view kBestPrefix = "best-";
 constexpr std::string_view kBestSuffix = ".safetensors";
 constexpr std::string_view kWorkerPrefix = "worker-";   // Of the folders of those that keep their own optimizers.
 constexpr std::string_view kExchangePrefix = "outer.";  // Of the tensors of train::LocalSteps.
+constexpr std::string_view kUnreportedFile = "unreported";
 const std::string kPosition = "here/position";
 
 double parse_number(const std::string& text, const std::string& name) {
@@ -132,6 +134,7 @@ void RunState::start_or_resume(Progress& progress) {
       values.back() = static_cast<double>(found->number) + 1;
     } else {
       refuse_leftovers();
+      note_reported();
     }
     tensorboard_ = std::make_unique<data::TensorboardWriter>(options_.curves());
   } else if (!exchange_.replicas_are_equal()) {
@@ -338,6 +341,33 @@ void RunState::keep_if_best(const Metric& metric, double value, const Progress& 
   train::Checkpoint checkpoint = checkpoint_of(progress);
   checkpoint.metadata[key] = fmt::format("{}", value);
   write_file_atomically(path, train::encode_checkpoint(checkpoint));
+}
+
+void RunState::save_epoch(std::uint64_t number, const Progress& progress) {
+  const std::filesystem::path note = options_.checkpoints() / kUnreportedFile;
+  if (exchange_.rank() == 0) {
+    try {
+      write_file_atomically(note, as_bytes(fmt::format("{}\n", number)));
+    } catch (const Error&) {  // The checkpoint, which is larger, will say what is wrong with the disk.
+    }
+  }
+  try {
+    save(number, progress);
+  } catch (...) {
+    note_reported();
+    throw;
+  }
+}
+
+void RunState::note_reported() const {
+  std::error_code ignored;
+  if (exchange_.rank() == 0) std::filesystem::remove(options_.checkpoints() / kUnreportedFile, ignored);
+}
+
+bool RunState::is_reported() const {
+  std::uint64_t number = 0;
+  std::ifstream file(options_.checkpoints() / kUnreportedFile);
+  return !newest_ || !(file >> number) || number != *newest_;
 }
 
 void RunState::add_scalars(std::uint64_t step, std::span<const data::Scalar> scalars) {

@@ -86,6 +86,12 @@ class RunState {
 
   /// Writes checkpoint `number`: on rank 0, and on the others where they keep their own.
   void save(std::uint64_t number, const Progress& progress);
+  /// The same behind an epoch that is still to be evaluated and reported: until note_reported(), the file `unreported`
+  /// has the checkpoint's number.
+  void save_epoch(std::uint64_t number, const Progress& progress);
+  void note_reported() const;
+  /// Whether that was called for the checkpoint with which the run continues. On rank 0.
+  bool is_reported() const;
   /// Keeps the present state as best-METRIC.safetensors if `value` is better than that of the file that is there. On
   /// rank 0; elsewhere nothing.
   void keep_if_best(const Metric& metric, double value, const Progress& progress) const;

@@ -294,8 +294,10 @@ void Trainer::report_epoch(const MetricSums& trained, const MetricSums& tested) 
   std::vector<data::Scalar> scalars;
   for (const auto& [name, value] : curves) scalars.push_back({name, value});
   state_.add_scalars(position_.epoch(), scalars);
-  if (!talks()) return;
-  say(fmt::format("epoch {}/{}  {}", position_.epoch(), options_.epochs, report_.line(trained, tested, waited)));
+  if (talks()) {
+    say(fmt::format("epoch {}/{}  {}", position_.epoch(), options_.epochs, report_.line(trained, tested, waited)));
+  }
+  state_.note_reported();
 }
 
 Outcome Trainer::run() {
@@ -306,8 +308,11 @@ Outcome Trainer::run() {
   MetricSums trained = no_sums();
   std::optional<MetricSums> tested;
   if (position_.is_between_epochs()) {  // Resumed behind an epoch, whose evaluation may have been interrupted.
+    trained = reduced(std::exchange(resumed_, no_sums()));
     tested = evaluate();
     keep_if_best(*tested);
+    // Earlier versions' checkpoints do not have the metrics of the epoch.
+    if (trained.samples > 0 && exchange_.rank() == 0 && !state_.is_reported()) report_epoch(trained, *tested);
   }
   while (position_.epoch() < options_.epochs && !(tested && reached(*tested))) {
     trained = train_epoch();
@@ -317,7 +322,7 @@ Outcome Trainer::run() {
     exchange_.broadcast(task_.buffers());  // Evaluations use rank 0's, which are saved.
     check_before_saving(true);
     position_.pass_epoch();
-    state_.save(position_.samples(), progress(no_sums()));  // Before an evaluation, which takes its time.
+    state_.save_epoch(position_.samples(), progress(trained));  // Before an evaluation, which takes its time.
     tested = evaluate();
     keep_if_best(*tested);
     report_epoch(trained, *tested);

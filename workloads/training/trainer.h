@@ -99,7 +99,7 @@ class Trainer {
   RunPosition position_;
   EpochReport report_;
   std::optional<data::Batch> last_batch_;  // This rank's, of the step before a checkpoint, until that is written.
-  MetricSums resumed_;                     // Of the epoch in which a resumed run had stopped: on rank 0 alone.
+  MetricSums resumed_;  // Of the epoch in which, or behind which, a resumed run had stopped: on rank 0 alone.
 };
 
 }  // namespace gyre::training
