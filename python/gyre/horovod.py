@@ -27,6 +27,7 @@ from typing import NoReturn
 
 from gyre import __version__
 from gyre._horovod.runner import run
+from gyre._job.absent_names import GRADIENT_AGGREGATION, NO_ELASTIC, TENSORFLOW_DATA
 
 __all__ = ["SHIM", "install", "load", "real_horovod", "run"]
 
@@ -47,6 +48,7 @@ _ALIASES = {
     "horovod.tensorflow.mpi_ops": "gyre.tensorflow",
     "horovod.tensorflow.functions": "gyre.tensorflow",
     "horovod.tensorflow.compression": "gyre._job.compression",
+    "horovod.tensorflow.sync_batch_norm": "gyre.tensorflow",
     "horovod.tensorflow.keras": "gyre.keras",
     "horovod.tensorflow.keras.callbacks": "gyre.keras.callbacks",
     "horovod.keras": "gyre.keras",
@@ -56,11 +58,15 @@ _ALIASES = {
     "horovod.common.util": "gyre._horovod.util",
 }
 
-_ELASTIC = "the ranks of a job do not change: there is no elastic training; start again from the last checkpoint"
 _ABSENT = {
-    "horovod.tensorflow.elastic": _ELASTIC,
-    "horovod.tensorflow.keras.elastic": _ELASTIC,
-    "horovod.keras.elastic": _ELASTIC,
+    "horovod.torch.elastic": NO_ELASTIC,
+    "horovod.tensorflow.elastic": NO_ELASTIC,
+    "horovod.tensorflow.keras.elastic": NO_ELASTIC,
+    "horovod.keras.elastic": NO_ELASTIC,
+    "horovod.tensorflow.data": TENSORFLOW_DATA,
+    "horovod.tensorflow.gradient_aggregation": GRADIENT_AGGREGATION,
+    "horovod.tensorflow.gradient_aggregation_eager": GRADIENT_AGGREGATION,
+    "horovod._keras": "it is how Horovod wraps optimizers; gyre.keras.DistributedOptimizer wraps them",
     "horovod.spark": "a job starts with `gyre run` or a job server (docs/guide/jobs.md), not on Spark",
     "horovod.ray": "a job starts with `gyre run` or a job server (docs/guide/jobs.md), not on Ray",
     "horovod.mxnet": "MXNet has been retired; there are gyre.torch, gyre.tensorflow and gyre.keras",

@@ -117,7 +117,27 @@ import importlib
 import horovod.keras
 from horovod.tensorflow import compression, keras
 assert keras is horovod.keras and keras.Compression is compression.Compression
-for name in ("horovod.tensorflow.keras.elastic", "horovod.spark", "horovod.torch"):
+import horovod.tensorflow
+from horovod.tensorflow.sync_batch_norm import SyncBatchNormalization
+assert SyncBatchNormalization is horovod.tensorflow.SyncBatchNormalization
+tensorflow = horovod.tensorflow
+for module, name in ((tensorflow, "elastic"), (keras, "elastic"), (tensorflow, "data"), (keras, "nothing")):
+    try:
+        getattr(module, name)
+    except AttributeError as error:
+        print(module.__name__, name, "|", error, flush=True)
+try:
+    from horovod.keras import elastic
+except ImportError as error:
+    print("from horovod.keras |", error, flush=True)
+for name in (
+    "horovod.tensorflow.keras.elastic",
+    "horovod.tensorflow.data.compute_service",
+    "horovod.tensorflow.gradient_aggregation",
+    "horovod._keras",
+    "horovod.spark",
+    "horovod.torch",
+):
     try:
         importlib.import_module(name)
     except ImportError as error:
@@ -130,5 +150,13 @@ def test_modules_that_do_not_exist_say_what_to_use(start_job, tmp_path):
     job = start_job("--horovod-compat", "--", sys.executable, "absent.py", env=environment(), timeout=240)
     assert job.wait() == 0, job.stderr
     assert "horovod.tensorflow.keras.elastic | horovod.tensorflow.keras.elastic does not exist under Gyre" in job.stdout
+    assert "horovod.tensorflow.data.compute_service | horovod.tensorflow.data does not exist under Gyre" in job.stdout
+    assert "| horovod.tensorflow.gradient_aggregation does not exist under Gyre: gradients of several" in job.stdout
+    assert "horovod._keras | horovod._keras does not exist under Gyre" in job.stdout
+    assert "gyre.tensorflow elastic | module 'gyre.tensorflow' has no attribute 'elastic': Gyre has no" in job.stdout
+    assert "gyre.keras elastic | module 'gyre.keras' has no attribute 'elastic': Gyre has no elastic" in job.stdout
+    assert "gyre.tensorflow data | module 'gyre.tensorflow' has no attribute 'data': there are no" in job.stdout
+    assert "gyre.keras nothing | module 'gyre.keras' has no attribute 'nothing'\n" in job.stdout
+    assert "from horovod.keras | Gyre has no elastic training" in job.stdout
     assert "horovod.spark | horovod.spark does not exist under Gyre" in job.stdout
     assert "horovod.torch | No module named 'torch'" in job.stdout

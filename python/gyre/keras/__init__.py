@@ -12,6 +12,7 @@ RuntimeError. gyre.tensorflow has operations on tensors.
 
 from __future__ import annotations
 
+from gyre._job.absent_names import NO_ELASTIC, explain_absent
 from gyre._job.compression import Compression, Compressor
 from gyre._job.introspection import (
     ccl_built,
@@ -111,3 +112,5 @@ Adasum = ReduceOperation.ADASUM
 
 #: The exception that scripts written for Horovod catch.
 HorovodInternalError = Error
+
+explain_absent(__name__, {"elastic": NO_ELASTIC})

@@ -15,6 +15,7 @@ text.
 
 from __future__ import annotations
 
+from gyre._job.absent_names import GRADIENT_AGGREGATION, NO_ELASTIC, TENSORFLOW_DATA, explain_absent
 from gyre._job.compression import Compression, Compressor
 from gyre._job.introspection import (
     ccl_built,
@@ -150,3 +151,12 @@ Adasum = ReduceOperation.ADASUM
 
 #: The exception that scripts written for Horovod catch.
 HorovodInternalError = Error
+
+explain_absent(
+    __name__,
+    {
+        "elastic": NO_ELASTIC,
+        "LocalGradientAggregationHelper": GRADIENT_AGGREGATION,
+        "data": TENSORFLOW_DATA,
+    },
+)

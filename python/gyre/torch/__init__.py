@@ -13,6 +13,7 @@ All failures are gyre.Error, a RuntimeError.
 
 from __future__ import annotations
 
+from gyre._job.absent_names import NO_ELASTIC, explain_absent
 from gyre._job.compression import Compression, Compressor
 from gyre._job.initialization import init
 from gyre._job.introspection import (
@@ -169,3 +170,5 @@ __all__ = [
 
 #: The exception that scripts written for Horovod catch.
 HorovodInternalError = Error
+
+explain_absent(__name__, {"elastic": NO_ELASTIC})

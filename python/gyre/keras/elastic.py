@@ -1,0 +1,5 @@
+"""Not available: importing it says so, also as horovod.keras.elastic."""
+
+from gyre._job.absent_names import NO_ELASTIC
+
+raise ImportError(NO_ELASTIC)
