@@ -16,11 +16,13 @@ EndSignals::EndSignals() {
 
 EndSignals::~EndSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
 
-bool EndSignals::wait(int longest_ms) const {
+bool EndSignals::wait(int longest_ms) {
   pollfd source{fd_.get(), POLLIN, 0};
   if (::poll(&source, 1, longest_ms) <= 0) return false;
   signalfd_siginfo info{};
-  return ::read(fd_.get(), &info, sizeof info) == sizeof info;
+  if (::read(fd_.get(), &info, sizeof info) != sizeof info) return false;
+  received_ = static_cast<int>(info.ssi_signo);
+  return true;
 }
 
 }  // namespace gyre::app

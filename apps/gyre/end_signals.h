@@ -15,11 +15,14 @@ class EndSignals {
   EndSignals& operator=(const EndSignals&) = delete;
 
   /// Waits for a signal; false after `longest_ms` without one. Negative: without a limit.
-  bool wait(int longest_ms) const;
+  bool wait(int longest_ms);
+  /// The last one that wait() waited for; 0: none.
+  int received() const { return received_; }
 
  private:
   sigset_t before_{};
   UniqueFd fd_;
+  int received_ = 0;
 };
 
 }  // namespace gyre::app

@@ -103,7 +103,7 @@ class Console {
         quiet_(quiet),
         block_(quiet ? cli::LiveOptions() : cli::live_options_from_environment()) {}
 
-  jobs::api::Job follow(const EndSignals& signals) {
+  jobs::api::Job follow(EndSignals& signals) {
     while (true) {
       const jobs::api::Job job = service_.job(name_);
       const bool ended = service_.files_are_complete(name_);
@@ -293,7 +293,7 @@ int JobRun::run(const std::vector<std::string>& environment) const {
     return kUnusableExitCode;
   }
 
-  const EndSignals signals;  // Before the service's threads, so that none of them gets these signals.
+  EndSignals signals;  // Before the service's threads, so that none of them gets these signals.
   jobs::service::ServiceOptions options;
   ServiceFolder folder(folder_);
   options.folder = folder.path();

@@ -182,15 +182,18 @@ int main(int argc, char** argv) {
   gyre::app::ensure_standard_descriptors();
   try {
     std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
-    const bool reads_sources = !arguments.empty() && (arguments.front() == "stage" || arguments.front() == "store");
+    const std::string verb = arguments.empty() ? "" : arguments.front();
+    const bool stages = std::ranges::any_of(arguments, [](const auto& word) { return word.starts_with("--stage"); });
+    const bool reads_sources = verb == "stage" || verb == "store" || (verb == "run" && stages);
     if (reads_sources && gyre::app::hide_signatures(argc, argv)) {
       fmt::print(stderr,
                  "gyre {}: a signature on the command line can be read by others while the program starts, and "
                  "stays in the shell's "
                  "history; {} without\n",
-                 arguments.front(),
-                 arguments.front() == "stage" ? "--sas @FILE, --sas env:NAME and AZURE_STORAGE_SAS_TOKEN do"
-                                              : "AZURE_STORAGE_SAS_TOKEN does");
+                 verb,
+                 verb == "stage" ? "--sas @FILE, --sas env:NAME and AZURE_STORAGE_SAS_TOKEN do"
+                 : verb == "run" ? "--stage-sas @FILE, --stage-sas env:NAME and AZURE_STORAGE_SAS_TOKEN do"
+                                 : "AZURE_STORAGE_SAS_TOKEN does");
     }
     return parse_and_run(argc > 0 ? argv[0] : "gyre", std::move(arguments));
   } catch (const std::exception& error) {

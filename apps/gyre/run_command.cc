@@ -32,6 +32,9 @@ using Json = nlohmann::json;
 
 constexpr int kDefaultMasterPort = 29'500;
 constexpr int kMostNodes = 4096;
+constexpr const char* kStartTimeout = "GYRE_START_TIMEOUT_SECONDS";
+/// For ranks of several hosts, each of which brings a data set first.
+constexpr int kStagingStartSeconds = 3600;
 
 /// Which way to the program, or to the interpreter that a script names, is closed to us.
 std::string obstacle_hint(const std::string& file) {
@@ -161,7 +164,7 @@ std::vector<std::string> RunCommand::full_environment(const std::vector<std::str
     const auto megabytes = parse_integer(fusion_megabytes_, "--fusion-threshold-mb", 0, kMostMegabytes);
     set_variable(environment, fmt::format("GYRE_FUSION_BYTES={}MB", megabytes));
   }
-  set_number(start_timeout_, "--start-timeout", "GYRE_START_TIMEOUT_SECONDS", 1, kMostSeconds);
+  set_number(start_timeout_, "--start-timeout", kStartTimeout, 1, kMostSeconds);
   set_number(stall_warning_, "--stall-check-warning-time-seconds", "GYRE_STALL_WARNING_SECONDS", 0, kMostSeconds);
   set_number(stall_failure_, "--stall-check-shutdown-time-seconds", "GYRE_STALL_FAILURE_SECONDS", 0, kMostSeconds);
   if (!interfaces_.empty()) set_variable(environment, fmt::format("GYRE_INTERFACES={}", interfaces_));
@@ -297,14 +300,26 @@ int RunCommand::run(const std::vector<std::string>& environment) {
   if (!ssh_port_.empty()) parse_integer(ssh_port_, "--ssh-port", 1, 65'535);
   if (!signals_.empty()) check_signals(signals_, "--signals-to-handle");
   set_servers(options);
+  const bool stages = staging_.is_wanted();
   if (over_hosts()) {
+    if (stages) {
+      throw UsageError(
+          "--stage is for a command that is started on each host (--nnodes), not for -H; `gyre stage` can bring the "
+          "data set to each host before");
+    }
     const launch::HostsOptions job = hosts_options(options, environment);
     return start([&] { return launch::run_on_hosts(job); });
   }
   options.shown = shown_streams(options.ranks);
   set_part(options);
   set_input(options, options.part ? options.part->size : options.ranks);
-  return start([&] { return launch::run_on_console(options); });
+  const auto job = [&] { return start([&] { return launch::run_on_console(options); }); };
+  if (!stages) return job();
+  // The hosts are not ready at the same time.
+  if (options.part && variable_of(options.environment, kStartTimeout).empty()) {
+    set_variable(options.environment, fmt::format("{}={}", kStartTimeout, kStagingStartSeconds));
+  }
+  return staging_.around(options, environment, job);
 }
 
 void RunCommand::set_input(launch::LaunchOptions& options, int ranks) const {

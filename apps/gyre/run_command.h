@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/gyre/run_staging.h"
 #include "apps/gyre/usage_error.h"
 #include "gyre/launch/console.h"
 #include "gyre/launch/hosts.h"
@@ -70,6 +71,7 @@ class RunCommand {
   bool agent_ = false;
   std::string input_;
   std::string result_file_;
+  RunStaging staging_;
 
   std::string ranks_per_node_;
   std::string nodes_ = "1";

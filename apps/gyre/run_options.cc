@@ -21,6 +21,7 @@ Examples:
   gyre run -n 4 -- python train.py --epochs 10
   gyre run -n 2 --log-dir logs --timeline trace.json -- ./my-program
   gyre run -n 4 --servers 2 -- gyre-cifar10 --data-dir digits           (with parameter servers)
+  gyre run -n 4 --stage az://data/digits -- python train.py {stage-dir} (with a data set that is brought here first)
   gyre run --nproc-per-node 4 train.py --epochs 10                      (as torchrun)
   gyre run --nnodes 2 --node-rank 0 --rdzv-endpoint node1:29500 --nproc-per-node 4 train.py
   gyre run -np 8 -H node1:4,node2:4 python train.py                     (as horovodrun, over ssh)
@@ -84,6 +85,7 @@ CLI::Option* with_value(CLI::Option* option) {
 RunCommand::RunCommand(CLI::App& app) : verb_(app.add_subcommand("run", "Start the ranks of a job")) {
   verb_->formatter(std::make_shared<RunHelp>());
   add_own_options();
+  staging_.add_options(*verb_);
   add_torchrun_options();
   add_horovodrun_options();
   verb_->footer(kExamples);

@@ -289,7 +289,7 @@ int ServerCommand::back_up(const std::vector<std::string>& environment) const {
 
 int ServerCommand::run(const std::vector<std::string>& environment) const {
   if (backup_verb_->parsed()) return back_up(environment);
-  const EndSignals signals;  // Before any thread, so that none of them gets these signals.
+  EndSignals signals;  // Before any thread, so that none of them gets these signals.
   const fs::path folder = folder_in(environment);
   make_folder(folder);
   const fs::path own_file = folder / "server.json";

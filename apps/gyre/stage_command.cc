@@ -1,24 +1,21 @@
 #include "apps/gyre/stage_command.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <iostream>
-#include <iterator>
 #include <map>
 #include <string_view>
 
 #include "apps/gyre/end_signals.h"
-#include "apps/gyre/run_command.h"
+#include "apps/gyre/stage_progress.h"
+#include "apps/gyre/usage_error.h"
 #include "gyre/base/bytes.h"
 #include "gyre/base/cores.h"
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
 #include "gyre/base/parse.h"
-#include "gyre/base/progress_bar.h"
 #include "gyre/cli/number_check.h"
 #include "gyre/cli/table.h"
 #include "gyre/store/node/store_source.h"
@@ -29,7 +26,6 @@ namespace gyre::app {
 
 namespace {
 
-constexpr std::uint64_t kMostSasBytes = 64 * 1024;
 constexpr int kMostNodes = 65'536;
 constexpr int kMostConnections = 256;
 constexpr std::int64_t kMostPatienceSeconds = 7 * 24 * 3600;
@@ -49,17 +45,6 @@ std::string folder_for(const std::string& name, const std::vector<store::Object>
   const std::string last = url ? store::decode(path.substr(path.rfind('/') + 1)) : path.substr(path.rfind('/') + 1);
   if (objects.size() == 1 && objects.front().name == last) return {};
   return last == "." || last == ".." ? "" : last;
-}
-
-/// "@FILE", "env:NAME", "-" for standard input, or the text itself.
-std::string read_sas(const std::string& given) {
-  if (given == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
-  if (given.starts_with('@')) return std::string(as_text(read_file(given.substr(1), kMostSasBytes)));
-  if (!given.starts_with("env:")) return given;
-  const std::string name = given.substr(4);
-  const auto value = environment_variable(name.c_str());
-  if (!value) throw UsageError(fmt::format("--sas names the variable '{}', which is not set", name));
-  return *value;
 }
 
 double parse_cap(const std::string& text) {
@@ -85,17 +70,6 @@ std::pair<int, int> parse_part(const std::string& text) {
 store::ShardRule shard_rule(const std::string& word) {
   if (word == "suffix") return store::ShardRule::kSuffix;
   return word == "range" ? store::ShardRule::kRange : store::ShardRule::kSize;
-}
-
-/// Of this much of the work, this many seconds were needed: what is left will need as many.
-std::string note_of(const store::StageProgress& progress, double seconds) {
-  const double rate = static_cast<double>(progress.read_bytes) / std::max(seconds, 1e-3);
-  std::string note = fmt::format("{} of {} files, {}/s", progress.done_files, progress.total_files,
-                                 format_bytes(static_cast<std::uint64_t>(rate)));
-  const auto left = static_cast<double>(progress.total_bytes - progress.done_bytes);
-  if (rate > 0 && left > 0) note += fmt::format(", {:.0f} s left", left / rate);
-  if (progress.setbacks > 0) note += fmt::format(", {} tried again", progress.setbacks);
-  return note;
 }
 
 }  // namespace
@@ -191,16 +165,8 @@ void StageCommand::check_words() const {
   if (!recursive_) throw UsageError("--recursive=false is not known: name the files by --include-pattern");
 }
 
-store::Credentials StageCommand::credentials(const std::vector<std::string>& environment) const {
-  store::Credentials credentials = store::credentials_from(environment);
-  if (sas_.empty()) return credentials;
-  credentials.azure_sas = read_sas(sas_);
-  if (sas_.starts_with('@')) credentials.renewed_sas = [given = sas_] { return read_sas(given); };
-  return credentials;
-}
-
 StageCommand::Opened StageCommand::open(const std::vector<std::string>& environment) const {
-  const store::Credentials known = credentials(environment);
+  const store::Credentials known = stage_credentials(sas_, environment);
   const store::NamePatterns patterns(include_, exclude_);
   const auto patience = stage_options().patience;
   Opened opened;
@@ -243,18 +209,8 @@ int StageCommand::print_list(const store::Manifest& manifest) const {
 }
 
 int StageCommand::stage(const store::Manifest& manifest, const Opened& opened) const {
-  const EndSignals signals;
-  ProgressBar bar("staging", std::max<std::uint64_t>(manifest.stored_bytes(), 1),
-                  progress_options_from_environment(STDERR_FILENO));
-  const auto began = SteadyClock::now();
-  store::StageOptions options = stage_options();
-  options.tick = [&](const store::StageProgress& progress) {
-    const double seconds = std::chrono::duration<double>(SteadyClock::now() - began).count();
-    if (!quiet_) bar.update(progress.done_bytes, note_of(progress, seconds));
-    return !signals.wait(0);
-  };
-  const store::Receipt receipt = store::stage(manifest, opened.sources, options);
-  bar.clear();
+  EndSignals signals;
+  const store::Receipt receipt = stage_with_progress(manifest, opened.sources, stage_options(), signals, quiet_);
   if (!receipt_.empty()) write_file_atomically(receipt_, as_bytes(receipt.json()));
   if (json_) fmt::print("{}", receipt.json());
   if (!quiet_ && !json_) fmt::print("{}", receipt.text());

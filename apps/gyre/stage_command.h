@@ -33,7 +33,6 @@ class StageCommand {
   /// AzCopy's words: the last name is the folder, and a source that is a folder becomes one below it.
   void take_azcopy_words();
   void check_words() const;
-  store::Credentials credentials(const std::vector<std::string>& environment) const;
   Opened open(const std::vector<std::string>& environment) const;
   store::Manifest part_of_this_node(const store::Manifest& manifest) const;
   store::StageOptions stage_options() const;

@@ -149,7 +149,7 @@ int serve(const ServeOptions& options, const Environment& environment) {
   node::NodeOptions node_options = options.node_options();
   const auto endpoint = options.endpoint(node_options.members);
   const node::ChunkFolder folder(options.place.path());
-  const EndSignals signals;
+  EndSignals signals;
   const UniqueFd lock = folder.take();
   const store::NamePatterns patterns(options.include, options.exclude);
   std::vector<std::unique_ptr<store::Source>> sources;

@@ -66,6 +66,9 @@ ELSEWHERE = {
     "e2e/stage_test.py::test_all_files_below_an_index_page_arrive_and_are_not_read_again": (
         "gyre stage https://example.org/sets/digits/ --to /data/digits",
     ),
+    "e2e/run_staging_test.py::test_no_secret_of_the_source_is_seen_anywhere": (
+        "gyre run -n 4 --stage az://data/digits --stage-dir /scratch -- gyre-cifar10 --data-dir '{stage-dir}'",
+    ),
     "e2e/store_test.py::test_two_nodes_read_the_source_once_and_again_never": (
         "gyre store serve --store-dir /scratch/store --job cosmoflow --key-file key --node 0 "
         "--nodes 0=tcp:10.0.0.1:7000,1=tcp:10.0.0.2:7000 az://data/cosmoflow",

@@ -1,0 +1,72 @@
+#include "apps/gyre/stage_progress.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iostream>
+#include <iterator>
+#include <utility>
+
+#include "apps/gyre/usage_error.h"
+#include "gyre/base/bytes.h"
+#include "gyre/base/clock.h"
+#include "gyre/base/file.h"
+#include "gyre/base/parse.h"
+#include "gyre/base/progress_bar.h"
+
+namespace gyre::app {
+
+namespace {
+
+constexpr std::uint64_t kMostSasBytes = 64 * 1024;
+
+/// "@FILE", "env:NAME", "-" for standard input, or the text itself.
+std::string read_sas(const std::string& given) {
+  if (given == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
+  if (given.starts_with('@')) return std::string(as_text(read_file(given.substr(1), kMostSasBytes)));
+  if (!given.starts_with("env:")) return given;
+  const std::string name = given.substr(4);
+  const auto value = environment_variable(name.c_str());
+  if (!value) throw UsageError(fmt::format("--sas names the variable '{}', which is not set", name));
+  return *value;
+}
+
+/// Of this much of the work, this many seconds were needed: what is left will need as many.
+std::string note_of(const store::StageProgress& progress, double seconds) {
+  const double rate = static_cast<double>(progress.read_bytes) / std::max(seconds, 1e-3);
+  std::string note = fmt::format("{} of {} files, {}/s", progress.done_files, progress.total_files,
+                                 format_bytes(static_cast<std::uint64_t>(rate)));
+  const auto left = static_cast<double>(progress.total_bytes - progress.done_bytes);
+  if (rate > 0 && left > 0) note += fmt::format(", {:.0f} s left", left / rate);
+  if (progress.setbacks > 0) note += fmt::format(", {} tried again", progress.setbacks);
+  return note;
+}
+
+}  // namespace
+
+store::Credentials stage_credentials(const std::string& sas, const std::vector<std::string>& environment) {
+  store::Credentials credentials = store::credentials_from(environment);
+  if (sas.empty()) return credentials;
+  credentials.azure_sas = read_sas(sas);
+  if (sas.starts_with('@')) credentials.renewed_sas = [sas] { return read_sas(sas); };
+  return credentials;
+}
+
+store::Receipt stage_with_progress(const store::Manifest& manifest,
+                                   const std::vector<std::unique_ptr<store::Source>>& sources,
+                                   store::StageOptions options, EndSignals& signals, bool quiet) {
+  ProgressBar bar("staging", std::max<std::uint64_t>(manifest.stored_bytes(), 1),
+                  progress_options_from_environment(STDERR_FILENO));
+  const auto began = SteadyClock::now();
+  options.tick = [&](const store::StageProgress& progress) {
+    const double seconds = std::chrono::duration<double>(SteadyClock::now() - began).count();
+    if (!quiet) bar.update(progress.done_bytes, note_of(progress, seconds));
+    return !signals.wait(0);
+  };
+  store::Receipt receipt = store::stage(manifest, sources, options);
+  bar.clear();
+  return receipt;
+}
+
+}  // namespace gyre::app
