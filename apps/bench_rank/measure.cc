@@ -43,7 +43,7 @@ engine::Request sum_of(const std::string& name, std::span<float> values) {
 }
 
 int rounds_for(double once_us, const Effort& effort) {
-  const double fewest = effort.fewest_rounds;
+  const double fewest = effort.seconds == 0 ? 1 : effort.fewest_rounds;
   return static_cast<int>(
       std::clamp(effort.seconds * 1e6 / std::max(once_us, 0.1), fewest, std::max(kMostRounds, fewest)));
 }

@@ -17,8 +17,8 @@ namespace gyre::bench_rank {
 
 /// How long and on how much memory one figure is measured.
 struct Effort {
-  double seconds = 0.6;        ///< About so long per figure,
-  int fewest_rounds = 5;       ///< but at least this many rounds.
+  double seconds = 0.6;        ///< About so long per figure; 0: one round.
+  int fewest_rounds = 5;       ///< But at least this many rounds, unless it is 0.
   std::size_t rotation_bytes;  ///< Buffers rotate over at least so much memory, so that none is found in the cache.
 };
 

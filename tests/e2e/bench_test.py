@@ -28,7 +28,7 @@ Bench = Callable[..., "subprocess.CompletedProcess[str]"]
 LONGEST_SECONDS = 240
 PACKAGE = Path(gyre.bench.__file__).parent.parent.parent
 TOOLS = Path(hosts.__file__).parent
-QUICK = ["--seconds", "0.01"]
+QUICK = ["--seconds", "0"]
 
 
 def environment(scratch: Path) -> dict[str, str]:
@@ -190,7 +190,7 @@ def test_rows_of_a_table_travel_alone(bench: Bench) -> None:
             ["--rate", "1gbit", "--workers", "2", "--servers", "4", "--placements", "colocated"],
             "there are more colocated servers than workers, on whose hosts they are: none can be measured",
         ),
-        (["--seconds", "0"], "--seconds is 0; more than 0 and at most 60 are needed"),
+        (["--seconds", "-1"], "--seconds is -1; 0 (each figure once) to 60 are possible"),
         (["--tensorflow", "/bin/false"], "--tensorflow /bin/false is not a Python that has TensorFlow"),
         (["--rate", "1gbit", "--tensorflow", "python3"], "--tensorflow is measured on one host, without --rate"),
     ],
@@ -316,7 +316,7 @@ def test_hosts_need_a_checkout(bench: Bench) -> None:
         (["allreduce", "--sizes", "6"], "--sizes is '6'; multiples of 4 up to 4 GB are needed"),
         (["allreduce", "--sizes", "4XB"], "--sizes has '4XB'; sizes such as 4, 64KB or 16MB are needed"),
         (["allreduce", "--faces", "java"], "--faces has 'java'; there are: cpp, python"),
-        (["allreduce", "--seconds", "0"], "--seconds is 0; more than 0 and at most 60 are needed"),
+        (["allreduce", "--seconds", "61"], "--seconds is 61; 0 (each figure once) to 60 are possible"),
         (["step", "--via", "ddp,mpi"], "--via has 'mpi'; there are: ddp, hvd, cpp"),
         (["step", "vgg16", "--image-size", "16"], "--image-size is 16; vgg16 takes 32 to 1024"),
         (["exchange", "--json", "/proc/rows.json"], "--json /proc/rows.json: its folder cannot be written: "),

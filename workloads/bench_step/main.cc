@@ -148,7 +148,7 @@ void meet(engine::Runtime& runtime) {
 /// Collective. How often to repeat what takes `once_us`; rank 0's opinion counts.
 int agreed_rounds(engine::Runtime& runtime, double once_us, const Options& options) {
   constexpr double kMostRounds = 2000;
-  const double fewest = options.fewest_rounds;
+  const double fewest = options.seconds == 0 ? 1 : options.fewest_rounds;
   double rounds = std::clamp(options.seconds * 1e6 / std::max(once_us, 1.0), fewest, std::max(kMostRounds, fewest));
   engine::Request request;
   request.name = "rounds";

@@ -90,8 +90,8 @@ def places_of(arguments: argparse.Namespace) -> list[Place]:
 
 
 def effort_of(arguments: argparse.Namespace) -> Effort:
-    if not 0 < arguments.seconds <= 60:
-        raise UsageError(f"--seconds is {arguments.seconds:g}; more than 0 and at most 60 are needed")
+    if not 0 <= arguments.seconds <= 60:
+        raise UsageError(f"--seconds is {arguments.seconds:g}; 0 (each figure once) to 60 are possible")
     if not 1 <= arguments.repeats <= 100:
         raise UsageError(f"--repeats is {arguments.repeats}; 1 to 100 are possible")
     return Effort(arguments.seconds, arguments.repeats)

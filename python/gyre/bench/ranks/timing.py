@@ -22,7 +22,7 @@ WARM_UP = 3
 
 @dataclass(frozen=True)
 class Effort:
-    """How long, how many times at least, and over how much memory one figure is measured."""
+    """How long (0: once), how many times at least otherwise, and over how much memory one figure is measured."""
 
     seconds: float
     fewest_rounds: int
@@ -51,7 +51,8 @@ def write_result(path: Path, figures: object) -> None:
 def rounds_for(once_us: float, effort: Effort, ranks: Ranks) -> int:
     """How often to repeat something that takes this long; rank 0 decides."""
     wanted = int(effort.seconds * 1e6 / max(once_us, 0.1))
-    return ranks.from_rank_0(min(max(wanted, effort.fewest_rounds), _MOST_ROUNDS))
+    fewest = effort.fewest_rounds if effort.seconds > 0 else 1
+    return ranks.from_rank_0(min(max(wanted, fewest), _MOST_ROUNDS))
 
 
 def measure_allreduce(size_bytes: int, effort: Effort, ranks: Ranks) -> float:
