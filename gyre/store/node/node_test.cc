@@ -8,11 +8,14 @@
 #include <fstream>
 #include <map>
 #include <set>
+#include <stop_token>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "gyre/base/error.h"
 #include "gyre/base/random.h"
+#include "gyre/base/thread_annotations.h"
 #include "gyre/store/node/catalog.h"
 #include "gyre/store/node/chunk_file.h"
 #include "gyre/store/node/flights.h"
@@ -183,43 +186,75 @@ TEST(ChunkFile, an_empty_chunk_is_a_file_too) {
   EXPECT_EQ(folder.chunks.usage().chunks, 1U);
 }
 
-TEST(Flights, a_chunk_is_fetched_once_for_all_who_wait_and_memory_is_bounded) {
-  const Catalog catalog = catalog_of(std::vector<std::uint64_t>(20, 1'000));
+/// Counts, and lets threads wait for a count.
+class Counter {
+ public:
+  /// The count with this one.
+  int add() GYRE_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    changed_.notify_all();
+    return ++count_;
+  }
+  void wait_for(int count) GYRE_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    while (count_ < count) changed_.wait(mutex_);
+  }
+
+ private:
+  Mutex mutex_;
+  ConditionVariable changed_;
+  int count_ GYRE_GUARDED_BY(mutex_) = 0;
+};
+
+TEST(Flights, a_chunk_is_fetched_once_for_all_who_wait) {
+  const Catalog catalog = catalog_of({1'000});
   std::atomic<int> fetched{0};
+  Counter waiting;
+  Flights flights(
+      8, 3'000,
+      [&](const Piece&, std::span<std::byte>, const std::stop_token&) {
+        waiting.wait_for(6);
+        ++fetched;
+      },
+      [] { return Flights::Step{.is_last = true}; });
+  std::vector<std::thread> readers;
+  for (int i = 0; i < 6; ++i) {
+    readers.emplace_back([&] {
+      bool counted = false;
+      const auto still_waiting = [&] {
+        if (!std::exchange(counted, true)) waiting.add();
+      };
+      EXPECT_EQ(flights.demand(catalog.chunk(0, 0), still_waiting)->size(), 1'000U);
+    });
+  }
+  for (std::thread& reader : readers) reader.join();
+  EXPECT_EQ(fetched, 1);
+}
+
+TEST(Flights, memory_bounds_how_many_are_fetched_at_once) {
+  const Catalog catalog = catalog_of(std::vector<std::uint64_t>(21, 1'000));
   std::atomic<int> under_way{0};
   std::atomic<int> most{0};
-  std::atomic<int> waiting{0};
+  Counter begun;
   Flights flights(
       8, 3'000,
       [&](const Piece& chunk, std::span<std::byte> into, const std::stop_token&) {
         const int now = ++under_way;
         for (int seen = most; now > seen && !most.compare_exchange_weak(seen, now);) {
         }
-        while (waiting < 6) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        // All are about to wait, or do.
-        std::this_thread::sleep_for(std::chrono::milliseconds(fetched == 0 ? 200 : 5));
+        const int number = begun.add();
+        begun.wait_for((number + 2) / 3 * 3);  // Three at a time, that is all for which there is memory.
         std::ranges::fill(into, static_cast<std::byte>(chunk.entry));
-        ++fetched;
         --under_way;
       },
       [] { return Flights::Step{.is_last = true}; });
   std::vector<std::thread> readers;
-  for (int i = 0; i < 6; ++i) {
-    readers.emplace_back([&] {
-      ++waiting;
-      const Flights::FetchedBytes held = flights.demand(catalog.chunk(0, 0), [] {});
-      EXPECT_EQ(held->size(), 1'000U);
-    });
-  }
-  for (std::thread& reader : readers) reader.join();
-  EXPECT_EQ(fetched, 1);
-  readers.clear();
-  for (std::size_t i = 0; i < 20; ++i) {
+  for (std::size_t i = 0; i < 21; ++i) {
     readers.emplace_back(
         [&, i] { EXPECT_EQ(flights.demand(catalog.chunk(i, 0), [] {})->front(), static_cast<std::byte>(i)); });
   }
   for (std::thread& reader : readers) reader.join();
-  EXPECT_LE(most, 3) << "of 3,000 bytes of memory";
+  EXPECT_EQ(most, 3) << "of 3,000 bytes of memory";
 }
 
 TEST(Flights, a_failure_reaches_all_who_wait_and_the_next_one_tries_again) {
@@ -238,15 +273,19 @@ TEST(Flights, a_failure_reaches_all_who_wait_and_the_next_one_tries_again) {
 
 TEST(Flights, stopping_ends_waiters_and_what_is_fetched_ahead) {
   const Catalog catalog = catalog_of({10, 10});
+  Counter fetching;
   Flights flights(
       1, 1'000,
       [&](const Piece&, std::span<std::byte>, const std::stop_token& stop) {
-        while (!stop.stop_requested()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        Counter stopped;
+        const std::stop_callback ends(stop, [&] { stopped.add(); });
+        fetching.add();
+        stopped.wait_for(1);
         throw Error(ErrorCode::kAborted, "stopped");
       },
       [&] { return Flights::Step{.chunk = catalog.chunk(1, 0), .is_last = true}; });
   std::thread waiter([&] { EXPECT_THROW(static_cast<void>(flights.demand(catalog.chunk(0, 0), [] {})), Error); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  fetching.wait_for(1);
   EXPECT_FALSE(flights.ahead_is_done());
   flights.stop();
   waiter.join();
