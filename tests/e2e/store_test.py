@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -204,6 +205,38 @@ def test_nodes_are_killed_at_random_and_every_byte_is_right(gyre: Path, tmp_path
         assert total <= sent <= 3 * total
         for node in range(3):
             assert list((nodes.store_dir(node) / "store/new").iterdir()) == []
+
+
+def test_readers_are_killed_at_random_and_their_daemons_serve_on(gyre: Path, tmp_path: Path) -> None:
+    """Twenty kills of programs in the middle of a reading, half of them waiting for another node: no connection stays
+    open, no fetch is lost, nothing is read twice."""
+    generator = random.Random(31)
+    files = some_files(31, 6, MIB) | {"large.bin": generator.randbytes(66 * MIB)}
+    names = sorted(files)
+    with fault_server(files) as server, StoreNodes(gyre, tmp_path, 2, server.url, ON_DEMAND) as nodes:
+        nodes.start()
+
+        def open_files(node: int) -> int:
+            return len(list(Path(f"/proc/{nodes.daemons[node].pid}/fd").iterdir()))
+
+        for node in (0, 1):
+            nodes.read(node, "part_000.bin")
+        before = [open_files(node) for node in (0, 1)]
+        for kill in range(20):
+            command = [gyre, "store", "cat", "--store-dir", nodes.store_dir(kill % 2), *generator.sample(names, 7)]
+            with subprocess.Popen(command, stdout=subprocess.PIPE) as reader:
+                assert reader.stdout is not None
+                reader.stdout.read(generator.randrange(1, 60 * MIB))
+                reader.kill()
+        for node in (0, 1):
+            read_all(nodes, node, files)
+        assert server.sent_bytes == sum(map(len, files.values()))
+        for node in (0, 1):
+            deadline = time.monotonic() + 60
+            while open_files(node) > before[node] + 6:  # Some of the other node's connections are kept.
+                assert time.monotonic() < deadline, open_files(node)
+                time.sleep(0.05)
+            assert nodes.end(node) == 0
 
 
 @pytest.mark.parametrize("seed", [21])
