@@ -1,12 +1,10 @@
-"""A group of the backend gyre gives a device's tensors to that device's own backend: every operation must have the
-CPU's result, and nothing may wait on the host, or be read before it is written. All of it on the simulated
-device, with a stand-in for NCCL."""
+"""A group of the backend gyre gives a device's tensors to that device's own backend, or exchanges them through host
+memory: every operation must have the CPU's result, and nothing may be read before it is written. All of it on the
+simulated device, with a stand-in for NCCL."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,17 +13,10 @@ import torch
 import torch.distributed as dist
 from checks import RunChecks, each, run_each
 from gyre.errors import UnsupportedError
-from torch import nn
+from sim_device import own_device
 from torch.distributed import ReduceOp
-from torch.nn.parallel import DistributedDataParallel
 
 SIZE = 4
-LIMIT = timedelta(seconds=60)
-
-
-def own_device() -> torch.device:
-    """Ranks differ, and their current device stays the first one."""
-    return torch.device("sim", dist.get_rank() % 2)
 
 
 def values(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
@@ -217,6 +208,52 @@ def nothing_waits_on_the_host() -> None:
     assert torch.equal(tensor.cpu(), wanted + 1)
 
 
+def a_staged_exchange_waits_on_the_host_only_when_it_is_called() -> None:
+    control = sim_device.load()
+    tensor = values(50).to(own_device())
+    before = control.counters()["host_waits"]
+    work = dist.all_reduce(tensor, async_op=True)
+    assert control.counters()["host_waits"] == before + 1
+    work.wait()
+    tensor.add_(1)
+    assert control.counters()["host_waits"] == before + 1
+    wanted = values(50)
+    dist.all_reduce(wanted)
+    assert torch.equal(tensor.cpu(), wanted + 1)
+    assert "allreduce" not in control.stand_in_calls()
+
+
+def two_streams_wait_for_one_work() -> None:
+    tensor, side = values(40).to(own_device()), torch.Stream(own_device())
+    work = dist.all_reduce(tensor, async_op=True)
+    with side:
+        work.wait()
+    work.wait()
+    on_main = tensor * 2
+    with side:
+        on_side = tensor * 3
+    wanted = values(40)
+    dist.all_reduce(wanted)
+    assert torch.equal(on_main.cpu(), wanted * 2)
+    side.synchronize()
+    assert torch.equal(on_side.cpu(), wanted * 3)
+
+
+def results_that_another_stream_waits_for_do_not_reach_freed_memory() -> None:
+    device = own_device()
+    tensor, side = values(40).to(device), torch.Stream(device)
+    work = dist.all_reduce(tensor, async_op=True)
+    with side:
+        work.wait()
+    del tensor, work
+    torch.accelerator.current_stream(device).synchronize()
+    with torch.sim.device(device):  # type: ignore[attr-defined]
+        others = [torch.full((40,), 5.0, device=device) for _ in range(3)]
+        torch.accelerator.current_stream(device).synchronize()
+    side.synchronize()
+    assert all(other.cpu().tolist() == [5.0] * 40 for other in others)
+
+
 def tensors_may_be_freed_after_an_async_call() -> None:
     device = own_device()
     results = []
@@ -246,11 +283,18 @@ def the_users_own_streams() -> None:
 
 
 def a_future_of_a_work_knows_its_stream() -> None:
-    tensor = values(30).to(own_device())
-    doubled = dist.all_reduce(tensor, async_op=True).get_future().then(lambda future: future.value()[0] * 2).wait()
+    side = torch.Stream(own_device())
+    with side:  # Not the stream of the thread that resolves it.
+        tensor = values(30).to(own_device())
+        dist.all_reduce(tensor, async_op=True).get_future().wait()
+        waited = tensor * 2
+        then = dist.all_reduce(tensor, async_op=True).get_future().then(lambda future: future.value()[0] * 2).wait()
+    side.synchronize()
     wanted = values(30)
     dist.all_reduce(wanted)
-    assert torch.equal(doubled.cpu(), wanted * 2)
+    assert torch.equal(waited.cpu(), wanted * 2)
+    dist.all_reduce(wanted)
+    assert torch.equal(then.cpu(), wanted * 2)
 
 
 # Groups.
@@ -310,88 +354,6 @@ def what_the_library_lacks_is_an_error_of_its_own() -> None:
         dist.all_reduce(torch.ones(2, device="meta"))
 
 
-# Training.
-
-
-def a_network() -> nn.Module:
-    torch.manual_seed(3)
-    return nn.Sequential(
-        nn.Linear(12, 40), nn.BatchNorm1d(40), nn.Tanh(), nn.Linear(40, 40), nn.Tanh(), nn.Linear(40, 3)
-    )
-
-
-def batch(step: int) -> torch.Tensor:
-    return torch.rand(SIZE * 4, 12, generator=torch.Generator().manual_seed(step))
-
-
-def train(network: nn.Module, device: torch.device, rows: slice, steps: int = 4) -> None:
-    network.eval()  # Batch norm would see the rank's rows alone.
-    optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
-    for step in range(steps):
-        optimizer.zero_grad()
-        network(batch(step)[rows].to(device)).square().mean().backward()
-        optimizer.step()
-
-
-def trained_alone() -> list[torch.Tensor]:
-    network = a_network()
-    train(network, torch.device("cpu"), slice(None))
-    return [parameter.detach() for parameter in network.parameters()]
-
-
-def own_rows() -> slice:
-    return slice(4 * dist.get_rank(), 4 * dist.get_rank() + 4)
-
-
-def check_trained(parameters: list[torch.Tensor]) -> None:
-    """Equal on all ranks, and to what one process makes of all batches."""
-    for ours, alone in zip(parameters, trained_alone(), strict=True):
-        torch.testing.assert_close(ours, alone, rtol=1e-5, atol=1e-6)
-        gathered = [torch.zeros_like(ours) for _ in range(SIZE)]
-        dist.all_gather(gathered, ours.contiguous())
-        assert all(torch.equal(one, ours) for one in gathered)
-
-
-def ddp_trains_as_one_process_does() -> None:
-    device = own_device()
-    for options in ({}, {"gradient_as_bucket_view": True, "bucket_cap_mb": 0.01}):
-        network = DistributedDataParallel(a_network().to(device), **options)
-        train(network, device, own_rows())
-        check_trained([parameter.detach().cpu() for parameter in network.parameters()])
-
-
-def fsdp2_trains_as_one_process_does() -> None:
-    from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415  Takes a second to import.
-    from torch.distributed.fsdp import fully_shard  # noqa: PLC0415
-    from torch.distributed.tensor import DTensor  # noqa: PLC0415
-
-    device = own_device()
-    torch.accelerator.set_device_index(device.index)
-    mesh = init_device_mesh("sim", (2, 2), mesh_dim_names=("replicas", "shards"))
-    network: Any = a_network().to(device)
-    for layer in network:
-        if any(True for _ in layer.parameters()):
-            fully_shard(layer, mesh=mesh)
-    fully_shard(network, mesh=mesh)
-    train(network, device, own_rows())
-    whole = [parameter.full_tensor() for parameter in network.parameters() if isinstance(parameter, DTensor)]
-    check_trained([parameter.detach().cpu() for parameter in whole])
-    torch.accelerator.set_device_index(0)
-
-
-def zero_trains_as_one_process_does() -> None:
-    from torch.distributed.optim import ZeroRedundancyOptimizer  # noqa: PLC0415  Takes a second to import.
-
-    device = own_device()
-    network = DistributedDataParallel(a_network().to(device)).eval()
-    optimizer = ZeroRedundancyOptimizer(network.parameters(), torch.optim.SGD, lr=0.1, momentum=0.9)
-    for step in range(4):
-        optimizer.zero_grad()
-        network(batch(step)[own_rows()].to(device)).square().mean().backward()
-        optimizer.step()
-    check_trained([parameter.detach().cpu() for parameter in network.parameters()])
-
-
 CHECKS: list[Callable[[], None]] = [
     a_first_message_needs_two_ranks_alone,
     every_reduction,
@@ -401,37 +363,67 @@ CHECKS: list[Callable[[], None]] = [
     messages_between_two_ranks,
     a_batch_of_messages_in_any_order,
     coalesced_collectives,
-    nothing_waits_on_the_host,
     tensors_may_be_freed_after_an_async_call,
+    two_streams_wait_for_one_work,
+    results_that_another_stream_waits_for_do_not_reach_freed_memory,
     the_users_own_streams,
     a_future_of_a_work_knows_its_stream,
     parts_of_the_world,
-    what_torch_asks_about_the_group,
     barriers_and_objects_stay_on_the_host,
+]
+
+
+DELEGATED = [
+    nothing_waits_on_the_host,
+    what_torch_asks_about_the_group,
     what_the_library_lacks_is_an_error_of_its_own,
-    ddp_trains_as_one_process_does,
-    fsdp2_trains_as_one_process_does,
-    zero_trains_as_one_process_does,
+]
+
+
+def what_a_library_lacks_is_staged() -> None:
+    def bits(device: torch.device) -> list[torch.Tensor]:
+        tensors = [values(6, dtype=torch.int16).to(device), values(6, dtype=torch.int32).to(device)]
+        dist.all_reduce(tensors[0])
+        dist.all_reduce(tensors[1], ReduceOp.BAND)
+        return tensors
+
+    same_as_on_the_cpu(bits)
+
+
+def a_staged_call_with_tensors_of_two_devices_is_one_sentence() -> None:
+    world: Any = dist.group.WORLD
+    outputs = [torch.zeros(2, device=own_device()) for _ in range(SIZE)]
+    with pytest.raises(ValueError, match=r"tensors of two devices in one call, sim:\d and cpu"):
+        world.allgather([outputs], [torch.ones(2)])
+    assert world._get_backend(own_device()) is world
+    assert set(world._device_types) == {torch.device("cpu"), torch.device("sim")}
+
+
+STAGED = [
+    a_staged_exchange_waits_on_the_host_only_when_it_is_called,
+    what_a_library_lacks_is_staged,
+    a_staged_call_with_tensors_of_two_devices_is_one_sentence,
 ]
 
 
 def body() -> None:
-    sim_device.follow(os.environ["SCHEDULE"])
-    sim_device.register_stand_in()
-    import gyre.distributed  # noqa: F401, PLC0415  Makes the backend known.
-
-    rank = int(os.environ["GYRE_RANK"])
-    dist.init_process_group(
-        os.environ["BACKEND"], store=sim_device.meet(rank), rank=rank, world_size=SIZE, timeout=LIMIT
-    )
-    run_each(CHECKS)
+    sim_device.join_group(SIZE)
+    run_each([*CHECKS, *DELEGATED, *STAGED])
     dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("backend", ["gyre", "cpu:gyre,sim:standin"])
 @pytest.mark.parametrize("schedule", list(sim_device.SCHEDULES))
-@each(CHECKS)
+@each([*CHECKS, *DELEGATED])
 def test_a_devices_tensors_go_to_its_backend(
     run_checks: RunChecks, schedule: str, backend: str, check: Callable[[], None]
 ) -> None:
     run_checks(SIZE, body, check, environment={"SCHEDULE": schedule, "BACKEND": backend})
+
+
+@pytest.mark.parametrize("schedule", list(sim_device.SCHEDULES))
+@each([*CHECKS, *STAGED])
+def test_a_devices_tensors_go_through_host_memory(
+    run_checks: RunChecks, schedule: str, check: Callable[[], None]
+) -> None:
+    run_checks(SIZE, body, check, environment={"SCHEDULE": schedule, "BACKEND": "sim:gyre"})

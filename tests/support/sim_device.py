@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import os
 import shutil
 import time
 import types
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +136,26 @@ def register_stand_in() -> Any:
     if "standin" not in dist.Backend.backend_list:
         dist.Backend.register_backend("standin", control.stand_in, devices=[NAME])
     return control
+
+
+def join_group(size: int) -> None:
+    """This rank's world, over the backend $BACKEND on a device that follows $SCHEDULE."""
+    import gyre.distributed  # noqa: F401, PLC0415  Makes the backend known.
+    import torch.distributed as dist  # noqa: PLC0415  As above.
+
+    follow(os.environ["SCHEDULE"])
+    register_stand_in()
+    rank = int(os.environ["GYRE_RANK"])
+    dist.init_process_group(
+        os.environ["BACKEND"], store=meet(rank), rank=rank, world_size=size, timeout=timedelta(seconds=60)
+    )
+
+
+def own_device() -> torch.device:
+    """Ranks differ, and their current device stays the first one."""
+    import torch.distributed as dist  # noqa: PLC0415  As above.
+
+    return torch.device(NAME, dist.get_rank() % 2)
 
 
 def meet(rank: int) -> Any:

@@ -1,9 +1,9 @@
 """Tensors of other devices in a process group of Gyre's, which exchanges tensors in host memory alone.
 
 `init_process_group("gyre")` gives the tensors of every other device to that device's default backend, and
-`"cpu:gyre,cuda:nccl"` to the backend that it names. torch itself makes one C++ ProcessGroup that holds a backend for
-each device; but a backend that is itself a ProcessGroup, as every one in Python is, replaces all of them. Ours
-therefore holds the others (ADR 107).
+`"cpu:gyre,cuda:nccl"` to the backend that it names; `"cuda:gyre"` asks for Gyre's own exchange, through host memory.
+torch itself makes one C++ ProcessGroup that holds a backend for each device; but a backend that is itself a
+ProcessGroup, as every one in Python is, replaces all of them. Ours therefore holds the others (ADR 108).
 """
 
 from __future__ import annotations
@@ -50,8 +50,15 @@ class OtherDevices:
 
     def types(self) -> list[str]:
         """The other devices that this group serves."""
-        named = [device_type for device_type, backend in self._known().items() if backend != _OWN]
+        named = [device_type for device_type in self._known() if device_type != "cpu"]
         return named or list(self._groups)
+
+    def are_staged(self, device_type: str) -> bool:
+        """Whether Gyre exchanges its tensors itself: if the program says so, or if torch has no backend for them."""
+        known = self._known()
+        if device_type in known:
+            return known[device_type] == _OWN
+        return known == {"cpu": _OWN} and delegates.is_present(device_type)
 
     def group_for(self, device: torch.device) -> Any:
         """The group that serves `device`; None if it is for this one to do, or to refuse."""
@@ -118,6 +125,8 @@ def by_device(method: Method) -> Method:
             group = self.other_devices.group_for(tensor.device)
             if group is not None:
                 return getattr(group, name)(*arguments, **options)
+            if self.other_devices.are_staged(tensor.device.type):
+                return self.stage(name, tensor.device, arguments, functools.partial(method, self), options)
         return method(self, *arguments, **options)
 
     return cast("Method", routed)
