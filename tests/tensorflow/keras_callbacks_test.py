@@ -220,10 +220,18 @@ def ranks_have_unequal_batches() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.optimizer.build(model.trainable_variables)
-        model.fit(
-            tf.data.Dataset.from_generator(batches, output_signature=signature), verbose=0, callbacks=[BROADCAST(0)]
-        )
+        history = model.fit(
+            tf.data.Dataset.from_generator(batches, output_signature=signature),
+            verbose=0,
+            callbacks=[BROADCAST(0), hvd.callbacks.MetricAverageCallback()],
+            validation_data=samples(4),
+        ).history
     check_same_on_all_ranks(model)
+    # Its metrics are those of the others, by which its callbacks decide as theirs do.
+    assert set(history) == {"loss", "val_loss"}
+    rows = hvd.allgather(numpy.array([[history["loss"][0], history["val_loss"][0]]]))
+    assert (rows == rows[0]).all()
+    assert rows[0, 0] > 0
     # Keras also counts the call that finds the end of the data.
     assert int(model.optimizer.iterations.numpy()) == 3
 

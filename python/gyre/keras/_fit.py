@@ -51,6 +51,7 @@ class Fit:
         self._checked_exchange = False
         self._checked_replicas = False
         self._in_epoch = False
+        self.batches = 0  # This rank's, of the epoch.
 
     def begin(self) -> None:
         """on_train_begin(), of each callback."""
@@ -74,11 +75,13 @@ class Fit:
             self._broadcast()
 
     def begin_epoch(self) -> None:
-        """on_epoch_begin()."""
+        """on_epoch_begin(), of each callback."""
         self._in_epoch = True
+        self.batches = 0
 
     def end_batch(self) -> None:
-        """on_train_batch_end()."""
+        """on_train_batch_end(), of each callback."""
+        self.batches += 1
         if self._checked_replicas or current().size == 1:
             return
         if not self._checked_exchange:

@@ -12,7 +12,7 @@ import numpy
 from gyre._job import arrays
 from gyre._job.process_sets import ProcessSet, global_process_set, runtime_of
 from gyre._operations import Kind, ReduceOperation, Reduction
-from gyre._runtime import current
+from gyre._runtime import Runtime, current
 from gyre.errors import InvalidArgumentError
 from gyre.keras._fit import Fit, fit_of
 from gyre.keras._values import allreduce
@@ -72,7 +72,7 @@ class BroadcastGlobalVariablesCallback(_JobCallback):
 class MetricAverageCallback(_JobCallback):
     """At the end of an epoch every number in its logs becomes the average over the ranks of `process_set`, for
     callbacks after this one and for fit()'s history. Put it before those that decide by metrics (ReduceLROnPlateau,
-    EarlyStopping)."""
+    EarlyStopping). A rank that had no batch in the epoch has no metrics of it, and gets the others'."""
 
     def __init__(self, device: str = "", process_set: ProcessSet = global_process_set) -> None:
         super().__init__()
@@ -84,14 +84,26 @@ class MetricAverageCallback(_JobCallback):
         runtime = runtime_of(self._process_set, "MetricAverageCallback")
         if logs is None or runtime.size == 1:
             return
-        names = sorted(name for name, value in logs.items() if _is_number(value))
-        arrays.check_equal(runtime, "\n".join(names), "the metrics of the epoch")
+        own = {name: float(value) for name, value in sorted(logs.items()) if _is_number(value)}
+        names = _agreed_names(runtime, list(own), trained=self._fit.batches > 0)
         if not names:
             return
-        own = numpy.array([float(logs[name]) for name in names])
-        average = numpy.empty_like(own)
-        arrays.run(runtime, [arrays.request(runtime, Kind.ALLREDUCE, own, target=average, reduction=Reduction())])
-        logs.update(zip(names, average.tolist(), strict=True))
+        # In the second row, how many have it.
+        sums = numpy.array([[own.get(name, 0.0) for name in names], [float(name in own) for name in names]])
+        everybodys = numpy.empty_like(sums)
+        reduction = Reduction(ReduceOperation.SUM)
+        arrays.run(runtime, [arrays.request(runtime, Kind.ALLREDUCE, sums, target=everybodys, reduction=reduction)])
+        logs.update(zip(names, (everybodys[0] / everybodys[1]).tolist(), strict=True))
+
+
+def _agreed_names(runtime: Runtime, own: list[str], *, trained: bool) -> list[str]:
+    """Of the epoch's metrics: those of the ranks that had batches, which are MismatchError if they differ."""
+    everybodys = arrays.gather_bytes(runtime, "\n".join([str(trained), *own]).encode())
+    lists = [content.decode().split("\n") for content in everybodys]
+    of_trained = next((names[1:] for names in lists if names[0] == str(True)), own)
+    agreed = of_trained if not trained and set(own) <= set(of_trained) else own
+    arrays.check_equal(runtime, "\n".join(agreed), "the metrics of the epoch")
+    return agreed
 
 
 def _is_number(value: object) -> bool:
