@@ -99,6 +99,30 @@ def test_gradients_that_a_program_keeps_keep_their_values(run_ranks) -> None:
     run_ranks(2, kept_gradients_stay)
 
 
+def a_contribution_waits_for_its_own_gradient() -> None:
+    hvd.init()
+    variables = [keras.Variable(keras.ops.zeros(shape)) for shape in ((4,), (3, 2), ())]
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
+    optimizer.build(variables)
+
+    @tf.function
+    def step(factor: Any) -> None:
+        optimizer.apply([tf.ones(variable.shape) * factor for variable in variables], variables)
+
+    graph = step.get_concrete_function(tf.constant(1.0)).graph
+    contributions = [op for op in graph.get_operations() if op.type == "GyreContribute"]
+    # The last variables' first, as backward computes them.
+    assert [op.inputs[0].shape.as_list() for op in contributions] == [[], [3, 2], [4]]
+    for before, op in zip([None, *contributions], contributions, strict=False):
+        assert op.inputs[0].op.type == "Mul"
+        assert [other for other in op.control_inputs if other.type != "NoOp"] == ([] if before is None else [before])
+
+
+def test_a_gradient_leaves_when_it_has_been_computed(run_ranks) -> None:
+    """Later, all of the exchange would come after backward."""
+    run_ranks(2, a_contribution_waits_for_its_own_gradient)
+
+
 def test_the_declarations_are_those_of_tensorflow(tmp_path) -> None:
     """Both in one file: a compiler refuses two declarations of one C function that differ."""
     source = tmp_path / "both.cc"

@@ -1,0 +1,127 @@
+"""docs/guide/from_keras.md, row by row: what it says of a name of Horovod's is what a test checks. A row that is added
+or renamed needs its tests here; a test that is renamed or removed is missed here."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+GUIDE = ROOT / "docs" / "guide" / "from_keras.md"
+TENSORFLOW = ROOT / "tests" / "tensorflow"
+CHAPTER = "## What Horovod does, and what Gyre does"
+
+BATCH_NORMALIZATION = [
+    "keras_batch_normalization_test.py::test_moments_are_over_all_ranks_values_whatever_their_batches",
+    "keras_batch_normalization_test.py::test_ranks_with_fewer_batches_do_not_hold_up_the_others",
+]
+OPERATIONS = "operations_test.py::test_operations_and_their_gradients"
+OPTIONS = "keras_optimizer_test.py::test_options_change_the_way_and_not_the_result"
+REFUSED = "keras_optimizer_test.py::test_what_cannot_be_reduced_is_refused"
+ABSENT = "horovod_scripts_test.py::test_modules_that_do_not_exist_say_what_to_use"
+PASSES = "keras_optimizer_test.py::test_several_backward_passes_make_one_step"
+
+TESTS_OF_ROW = {
+    "gyre.keras": {
+        "`DistributedOptimizer`": [
+            "keras_optimizer_test.py::test_ranks_train_as_one_rank_with_the_whole_batch",
+            "keras_optimizer_test.py::test_saved_models_load_with_and_without_gyre",
+        ],
+        "where gradients are reduced": [
+            "keras_optimizer_test.py::test_ranks_train_as_one_rank_with_the_whole_batch",
+            REFUSED,
+        ],
+        "overlap": [
+            "gradient_ops_test.py::test_a_gradient_leaves_when_it_has_been_computed",
+            "gradient_ops_test.py::test_the_ops_and_the_function_without_them_give_the_same_bits",
+        ],
+        "`op`": [OPTIONS, REFUSED],
+        "`compression`": [OPTIONS],
+        "`gradient_predivide_factor`, `groups`, `num_groups`, `process_set`": [
+            OPTIONS,
+            "keras_optimizer_test.py::test_a_process_set_trains_without_the_others",
+        ],
+        "`sparse_as_dense`": ["keras_optimizer_test.py::test_sparse_gradients_are_gathered"],
+        "`backward_passes_per_step=n`": [PASSES],
+        "Keras's `gradient_accumulation_steps`": [PASSES],
+        "`register_local_var`, `PartialDistributedOptimizer`": [
+            "keras_optimizer_test.py::test_registered_variables_are_trained_by_their_rank_alone"
+        ],
+        "`LossScaleOptimizer`": ["keras_optimizer_test.py::test_loss_scaling_leaves_out_a_step_on_all_ranks_or_none"],
+        "`load_model`": ["keras_optimizer_test.py::test_saved_models_load_with_and_without_gyre"],
+        "`BroadcastGlobalVariablesCallback`": [
+            "keras_callbacks_test.py::test_all_ranks_begin_with_the_roots_variables"
+        ],
+        "`MetricAverageCallback`": [
+            "keras_callbacks_test.py::test_metrics_of_an_epoch_are_averages",
+            "keras_callbacks_test.py::test_ranks_with_fewer_batches_wait_for_the_others",
+        ],
+        "`LearningRateScheduleCallback`, `LearningRateWarmupCallback`": [
+            "keras_callbacks_test.py::test_learning_rates_warm_up_and_follow_schedules",
+            "keras_callbacks_test.py::test_a_changed_rate_corrects_the_momentum_once",
+        ],
+        "`BestModelCheckpoint`": ["keras_callbacks_test.py::test_the_best_model_is_saved_where_the_script_says"],
+        "`allreduce`, `allgather`, `broadcast`, `reducescatter`": [
+            "keras_optimizer_test.py::test_values_are_reduced_gathered_and_broadcast"
+        ],
+        "`broadcast_global_variables`": ["keras_optimizer_test.py::test_values_are_reduced_gathered_and_broadcast"],
+        "`SyncBatchNormalization`": BATCH_NORMALIZATION,
+        "`elastic`": [ABSENT],
+    },
+    "gyre.tensorflow": {
+        "`allreduce`, `grouped_allreduce`": [OPERATIONS],
+        "`allgather`, `broadcast`, `alltoall`, `reducescatter` and grouped forms": [OPERATIONS],
+        "gradients": [OPERATIONS],
+        "`DistributedGradientTape`, `PartialDistributedGradientTape`, `register_local_source`": [
+            "operations_test.py::test_tapes_train_as_one_rank_with_the_whole_batch",
+            "operations_test.py::test_tapes_keep_local_sparse_and_missing_gradients",
+        ],
+        "`DistributedOptimizer`": ["keras_optimizer_test.py::test_ranks_train_as_one_rank_with_the_whole_batch"],
+        "`broadcast_variables`, `broadcast_`": [
+            OPERATIONS,
+            "horovod_scripts_test.py::test_a_tensorflow_script_runs_unchanged",
+        ],
+        "`broadcast_object`, `allgather_object`": [OPERATIONS],
+        "`rank_op`, `size_op`, `local_rank_op`, `local_size_op`, `process_set_included_op`": [OPERATIONS],
+        "`join`": [OPERATIONS],
+        "`broadcast_global_variables`, `broadcast_object_fn`, `BroadcastGlobalVariablesHook`": [OPERATIONS],
+        "`SyncBatchNormalization`": BATCH_NORMALIZATION,
+        "`LocalGradientAggregationHelper`, `horovod.tensorflow.gradient_aggregation`": [ABSENT],
+        "`horovod.tensorflow.data`": [ABSENT],
+    },
+}
+
+
+def rows(guide: str) -> Iterator[tuple[str, str]]:
+    """(table, name in the first column) of the chapter's tables."""
+    table = ""
+    for line in guide.partition(CHAPTER)[2].splitlines():
+        heading = re.fullmatch(r"### `([\w.]+)`", line)
+        if heading:
+            table = heading.group(1)
+        elif line.startswith("| ") and not line.startswith("| name |"):
+            yield table, line.removeprefix("| ").split(" | ")[0]
+
+
+def existing_tests(folder: Path) -> set[str]:
+    return {
+        f"{file.name}::{node.name}"
+        for file in folder.glob("*_test.py")
+        for node in ast.parse(file.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    }
+
+
+def test_every_row_names_its_tests() -> None:
+    found = list(rows(GUIDE.read_text(encoding="utf-8")))
+    assert found == [(table, name) for table, tests in TESTS_OF_ROW.items() for name in tests]
+
+
+@pytest.mark.parametrize("table", TESTS_OF_ROW)
+def test_the_tests_of_every_row_exist(table: str) -> None:
+    known = existing_tests(TENSORFLOW)
+    for name, tests in TESTS_OF_ROW[table].items():
+        assert tests, f"{name} has no test"
+        assert set(tests) <= known, f"{name}: {set(tests) - known} do not exist in {TENSORFLOW}"
