@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "gyre/base/checksum.h"
 #include "gyre/base/error.h"
 #include "gyre/data/formats/cifar10.h"
 #include "gyre/data/formats/inflate.h"
@@ -123,6 +124,8 @@ IdxSet::IdxSet(const std::vector<std::string>& names, const FileOpener& open) {
   }
   images_ = std::move(*images);
 }
+
+std::uint64_t IdxSet::contents_checksum() const { return xxh3_64(labels_); }
 
 std::string IdxSet::name_of(std::uint64_t sample) const { return fmt::format("{}:{}", images_.file->name(), sample); }
 

@@ -25,6 +25,7 @@ class IdxSet : public SampleSet {
 
   std::uint64_t count() const override { return images_.header.shape[0]; }
   SampleBlocks blocks() const override { return {}; }  // Images are small, or in memory.
+  std::uint64_t contents_checksum() const override;
   std::string name_of(std::uint64_t sample) const override;
   void will_read(std::span<const std::uint64_t> samples) const override;
   std::unique_ptr<SampleReader> make_reader(std::shared_ptr<MemoryBudget> budget) const override;

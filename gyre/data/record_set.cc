@@ -4,15 +4,19 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <utility>
 
 #include "gyre/base/bytes.h"
+#include "gyre/base/checksum.h"
 #include "gyre/base/error.h"
 #include "gyre/data/internal/block_ends.h"
 #include "gyre/data/internal/parallel.h"
 
 namespace gyre::data {
 namespace {
+
+using RecordChecksum = std::array<std::byte, 4>;  // As it stands behind a payload.
 
 constexpr std::size_t kSniffBytes = 12;
 /// A file up to here is read at once even where it is not compressed, if its records are read together: one call
@@ -120,6 +124,25 @@ std::string RecordSet::advice_on_full_shuffle(std::uint64_t budget_bytes) const 
       "all, do not fit into the half of the memory budget ({}) that keeps them, so most samples decompress a file of "
       "up to {} records anew; shuffle in blocks, give the loader more memory, or write one record into each file",
       format_bytes(bytes), format_bytes(budget_bytes), most_records);
+}
+
+std::uint64_t RecordSet::contents_checksum_of(std::size_t number) const {
+  const File& file = files_[number];
+  if (file.places.empty()) return 0;
+  const auto opened = open_files_.open_once(number, file.name);
+  std::vector<RecordChecksum> checksums(file.places.size());
+  for (std::size_t i = 0; i < checksums.size(); ++i) {
+    opened->read_at(file.places[i].end_bytes() - sizeof(RecordChecksum), checksums[i]);
+  }
+  return xxh3_64(std::as_bytes(std::span(checksums)));
+}
+
+std::uint64_t RecordSet::contents_checksum() const {
+  constexpr int kThreads = 8;  // They wait for the disk.
+  std::vector<std::uint64_t> checksums(files_.size());
+  internal::for_each_index(files_.size(), kThreads, "comparing records",
+                           [&](std::size_t i) { checksums[i] = contents_checksum_of(i); });
+  return xxh3_64(std::as_bytes(std::span(checksums)));
 }
 
 std::string RecordSet::name_of(std::uint64_t sample) const {

@@ -38,6 +38,8 @@ class RecordSet : public SampleSet {
   std::uint64_t count() const override { return files_.back().first + files_.back().count; }
   std::size_t file_count() const { return files_.size(); }
   SampleBlocks blocks() const override;
+  /// Of the records' checksums, where it is known where these lie.
+  std::uint64_t contents_checksum() const override;
   std::string name_of(std::uint64_t sample) const override;
   std::string advice_on_full_shuffle(std::uint64_t budget_bytes) const override;
   void will_read(std::span<const std::uint64_t> samples) const override;
@@ -67,6 +69,7 @@ class RecordSet : public SampleSet {
   std::size_t file_of(std::uint64_t record) const;
 
   Sample sample() const;
+  std::uint64_t contents_checksum_of(std::size_t number) const;
 
   std::vector<File> files_;
   bool opened_;

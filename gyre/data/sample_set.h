@@ -66,6 +66,10 @@ class SampleSet {
   virtual std::span<const std::uint32_t> labels() const { return {}; }
   /// The names of all samples where a folder lists them, for comparing sets; else empty.
   virtual std::string_view listing() const { return {}; }
+  /// Of what says most about the samples' contents in the fewest bytes, where the format has such: labels, and the
+  /// records' own checksums. For comparing sets that are too large to be read. Reads these from the files; 0 where it
+  /// has none. Errors are those of reading.
+  virtual std::uint64_t contents_checksum() const { return 0; }
   /// What a person calls a sample: the name of its file, or of the file that holds it, and its number there.
   virtual std::string name_of(std::uint64_t sample) const = 0;
   /// What a folder holds beside the samples, counted, in words: "1 hidden file"; else empty.

@@ -22,6 +22,8 @@ class SampleSubset : public SampleSet {
   std::vector<std::string> classes() const override { return set_->classes(); }
   std::span<const std::uint32_t> labels() const override { return labels_; }
   std::string_view listing() const override { return listing_; }
+  /// Of the whole set.
+  std::uint64_t contents_checksum() const override { return set_->contents_checksum(); }
   std::string name_of(std::uint64_t sample) const override { return set_->name_of(number_of(sample)); }
   std::string left_out() const override { return set_->left_out(); }
   std::string advice_on_full_shuffle(std::uint64_t budget_bytes) const override {

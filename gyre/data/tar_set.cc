@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "gyre/base/bytes.h"
+#include "gyre/base/checksum.h"
 #include "gyre/base/error.h"
 #include "gyre/data/formats/tar.h"
 #include "gyre/data/internal/block_ends.h"
@@ -21,6 +22,7 @@ namespace gyre::data {
 namespace {
 
 constexpr std::array<std::string_view, 7> kIntegers = {"cls", "cls2", "class", "count", "index", "inx", "id"};
+constexpr std::size_t kShortBytes = 64;      // What a label or an index has.
 constexpr std::size_t kMostFeatures = 1024;  // A name is one for all samples; more than this are not feature names.
 
 template <std::size_t Count>
@@ -177,6 +179,35 @@ std::size_t TarSet::archive_of(std::uint64_t sample) const {
   return static_cast<std::size_t>(behind - archives_.begin()) - 1;
 }
 
+std::uint64_t TarSet::end_of(std::size_t archive) const {
+  return archive + 1 < archives_.size() ? archives_[archive + 1].first : count();
+}
+
+std::uint64_t TarSet::contents_checksum_of(std::size_t archive) const {
+  const auto file = open_files_.open_once(archives_[archive].file, archives_[archive].name);
+  std::array<std::byte, kShortBytes> text;
+  std::uint64_t checksum = 0;
+  for (std::uint64_t sample = archives_[archive].first; sample < end_of(archive); ++sample) {
+    checksum = xxh3_64(as_bytes(keys_.at(sample)), checksum);
+    for (const Part& part : parts_of(sample)) {
+      checksum = xxh3_64(as_bytes(fmt::format("{} {}", features_[part.feature], part.size_bytes)), checksum);
+      if (part.size_bytes > text.size()) continue;
+      const auto bytes = std::span(text).first(static_cast<std::size_t>(part.size_bytes));
+      file->read_at(part.offset_bytes, bytes);
+      checksum = xxh3_64(bytes, checksum);
+    }
+  }
+  return checksum;
+}
+
+std::uint64_t TarSet::contents_checksum() const {
+  constexpr int kThreads = 8;  // They wait for the disk.
+  std::vector<std::uint64_t> checksums(archives_.size());
+  internal::for_each_index(archives_.size(), kThreads, "comparing archives",
+                           [&](std::size_t i) { checksums[i] = contents_checksum_of(i); });
+  return xxh3_64(std::as_bytes(std::span(checksums)));
+}
+
 std::string TarSet::name_of(std::uint64_t sample) const {
   return fmt::format("{}:{}", archives_[archive_of(sample)].name, keys_.at(sample));
 }
@@ -201,7 +232,7 @@ SampleBlocks TarSet::blocks() const {
   std::vector<std::uint64_t> ends;
   for (std::size_t i = 0; i < archives_.size(); ++i) {
     const std::uint64_t first = archives_[i].first;
-    const std::uint64_t end = i + 1 < archives_.size() ? archives_[i + 1].first : count();
+    const std::uint64_t end = end_of(i);
     internal::append_blocks(ends, end - first, [&](std::uint64_t sample) {
       const Part& last = parts_[static_cast<std::size_t>(samples_[static_cast<std::size_t>(first + sample) + 1]) - 1];
       return last.offset_bytes + last.size_bytes;

@@ -28,6 +28,8 @@ class TarSet : public SampleSet {
 
   std::uint64_t count() const override { return samples_.empty() ? 0 : samples_.size() - 1; }
   SampleBlocks blocks() const override;
+  /// Of the names and sizes of all files, and the contents of the short ones, as labels are.
+  std::uint64_t contents_checksum() const override;
   std::string name_of(std::uint64_t sample) const override;
   void will_read(std::span<const std::uint64_t> samples) const override;
   std::unique_ptr<SampleReader> make_reader(std::shared_ptr<MemoryBudget> budget) const override;
@@ -46,6 +48,7 @@ class TarSet : public SampleSet {
     std::uint32_t feature = 0;  ///< In features_.
   };
 
+  std::uint64_t contents_checksum_of(std::size_t archive) const;
   void add_archive(std::size_t file, const std::string& name, const std::vector<TarMember>& members);
   /// Of one sample, in its archive.
   std::span<const Part> parts_of(std::uint64_t sample) const;
@@ -53,6 +56,8 @@ class TarSet : public SampleSet {
   static FileRange range_of(std::span<const Part> parts);
   std::uint32_t feature_number(const std::string& name);
   std::size_t archive_of(std::uint64_t sample) const;
+  /// Behind its last sample.
+  std::uint64_t end_of(std::size_t archive) const;
 
   mutable internal::OpenFiles open_files_;
   std::vector<Archive> archives_;

@@ -9,11 +9,12 @@ import re
 import shutil
 import signal
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from running_job import StartJob, wait_until
-from training_programs import Program, checkpoints, metadata_of, program_called
+from training_programs import Program, checkpoints, make, metadata_of, program_called
 
 NAMES = ("gyre-cifar10", "gyre-cosmoflow", "gyre-resnet50")
 
@@ -162,3 +163,77 @@ def test_an_evaluation_that_was_interrupted_is_made_up_for(ranks: int, data: Pat
     again = program.train(ranks, 50, run, *keeping, "--resume", epochs=3)
     assert again.returncode == 0, again.stderr
     assert set(metrics_of(again.stdout)) == {3}
+
+
+def exchange_contents(program: Program) -> None:
+    """Other contents under the names of before."""
+    if program.name == "gyre-cifar10":  # Another label.
+        batch = program.data / "cifar-10-batches-bin" / "data_batch_4.bin"
+        content = bytearray(batch.read_bytes())
+        content[7 * (1 + 3 * 32 * 32)] ^= 1
+        batch.write_bytes(content)
+        return
+    if program.name == "gyre-cosmoflow":  # Volumes and targets of two files in each other's place.
+        one, other, *_ = sorted((program.data / "train").iterdir())
+        first, second = one.read_bytes(), other.read_bytes()
+        one.write_bytes(second)
+        other.write_bytes(first)
+        return
+    shard = max(program.data.glob("train-*"))  # The last two records in each other's place.
+    records = list(framed_records(shard))
+    records[-2:] = records[:-3:-1]
+    shard.write_bytes(b"".join(records))
+
+
+def framed_records(path: Path) -> Iterator[bytes]:
+    """Of a TFRecord file: length, its checksum, payload, its checksum."""
+    content = path.read_bytes()
+    while content:
+        size = 8 + 4 + int.from_bytes(content[:8], "little") + 4
+        yield content[:size]
+        content = content[size:]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_other_contents_under_the_same_names_are_not_the_files_of_the_run(
+    name: str, data: Path, tmp_path: Path
+) -> None:
+    """A run went on with other labels and other images, because their files were called as before."""
+    program = program_called(name, data, tmp_path)
+    run = tmp_path / "run"
+    assert program.train(1, 24, run, epochs=1).returncode == 0
+    # A copy has other times of change, and lies elsewhere.
+    copied = copy.copy(program)
+    copied.data = tmp_path / "copy"
+    shutil.copytree(program.data, copied.data, copy_function=shutil.copy)
+    for file in copied.data.rglob("*"):
+        os.utime(file, (1e9, 1e9))
+    resumed = copied.train(1, 24, run, "--resume")
+    assert resumed.returncode == 0, resumed.stderr
+    assert "digest" not in resumed.stderr
+    exchange_contents(program)
+    refused = program.train(1, 24, run, "--resume", epochs=3)
+    assert refused.returncode == 1
+    differ = "sizes" if name == "gyre-cosmoflow" else "contents"  # Its files are compressed.
+    assert f"the digest of the training files' {differ} was" in refused.stderr
+    assert "names was" not in refused.stderr
+    accepted = program.train(1, 24, run, "--resume-changed", epochs=3)
+    assert accepted.returncode == 0, accepted.stderr
+    assert "begins again, with the present samples" in accepted.stderr
+
+
+def test_an_image_in_the_place_of_another_one_is_noticed_in_folders(data: Path, tmp_path: Path) -> None:
+    images = tmp_path / "images"
+    words = ("imagenet", "--out", images, "--layout", "folder", "--size", 32, "--classes", 2, "--train", 24)
+    make(*words, "--validation", 4)
+    program = program_called("gyre-cifar10", data, tmp_path)
+    program.data = images
+    run = tmp_path / "run"
+    assert program.train(1, 24, run, epochs=1).returncode == 0
+    one, other = (next(iter(sorted(folder.iterdir()))) for folder in sorted((images / "train").iterdir()))
+    content = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(content)
+    refused = program.train(1, 24, run, "--resume")
+    assert refused.returncode == 1
+    assert re.search("the digest of the training files' (sizes|contents) was", refused.stderr)

@@ -31,11 +31,6 @@ training::ImageLayout layout_of(const Options& options) {
           .type = data::ElementType::kUint8};
 }
 
-training::OpenedSamples open_cifar10(const std::vector<std::string>& files, const Options& options) {
-  return training::open_with_digest(files, options.files,
-                                    {.format = data::SampleFormat::kCifar10, .threads = options.threads});
-}
-
 }  // namespace
 
 training::ImageSets open_images(const Options& options) {
@@ -47,11 +42,12 @@ training::ImageSets open_images(const Options& options) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{} has CIFAR-10's test set: leave out --validation-share", files->folder.string()));
   }
-  training::OpenedSamples train = open_cifar10(files->train, options);
-  return training::completed({.train = std::move(train.samples),
-                              .test = open_cifar10(files->test, options).samples,
+  const data::SampleOptions how{.format = data::SampleFormat::kCifar10, .threads = options.threads};
+  const auto train = data::open_samples(files->train, options.files, how);
+  return training::completed({.train = train,
+                              .test = data::open_samples(files->test, options.files, how),
                               .folder = files->folder,
-                              .files = std::move(train.digest),
+                              .digests = training::digests_of(files->train, options.files, train, how),
                               .classes = kCifar10Classes},
                              options, layout);
 }

@@ -118,7 +118,7 @@ training::Outcome run_training(Options options, train::GradientExchange& exchang
     training::say(announcement(options, images, schedule, train.front()->steps(), ranks));
   }
   training::RunIdentity identity{
-      .recipe = result_options(options, ranks), .files = images.files, .classes = images.train->classes()};
+      .recipe = result_options(options, ranks), .samples = images.digests, .classes = images.train->classes()};
   training::Trainer trainer(options, std::move(identity), exchange, task, optimizer, schedule, std::move(train), test);
   return trainer.run();
 }

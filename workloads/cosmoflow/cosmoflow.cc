@@ -62,7 +62,7 @@ std::vector<std::string> tfrecords_in(const fs::path& folder, const data::Folder
 
 struct VolumeSet {
   std::shared_ptr<const data::SampleSet> samples;
-  std::string digest;  ///< Of the files.
+  training::DigestSamples digests;
 };
 
 /// The first `samples` (0: all) of a folder.
@@ -80,7 +80,7 @@ VolumeSet open_set(const fs::path& folder, std::uint64_t samples, const Recipe& 
       data::RecordSetOptions{.records_per_file = recipe.samples_per_file, .threads = recipe.threads});
   if (samples > 0) set = data::first_samples(std::move(set), samples);
   const data::SampleOptions how{.records_per_file = recipe.samples_per_file};
-  return {set, fmt::format("{:016x}", data::files_checksum(names, recipe.files, *set, how))};
+  return {set, training::digests_of(std::move(names), recipe.files, set, how)};
 }
 
 /// The edge of the volumes, from the size of the first one.
@@ -218,7 +218,7 @@ training::Outcome run_training(Recipe recipe, train::GradientExchange& exchange)
     training::say(announcement(recipe, models::parameter_count(layers), schedule, train_set.samples->count(),
                                valid_set.samples->count(), exchange.size()));
   }
-  training::RunIdentity identity{.recipe = result_options(recipe, exchange.size()), .files = train_set.digest};
+  training::RunIdentity identity{.recipe = result_options(recipe, exchange.size()), .samples = train_set.digests};
   training::Trainer trainer(recipe, std::move(identity), exchange, task, optimizer, schedule, {&train}, valid);
   return trainer.run();
 }

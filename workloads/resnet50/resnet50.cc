@@ -115,7 +115,7 @@ data::LoaderOptions train_options(const Options& options, const training::ImageS
 
 training::RunIdentity identity_of(const Options& options, const training::ImageSets& images, int ranks) {
   return {.recipe = result_options(options, ranks),
-          .files = images.files,
+          .samples = images.digests,
           .classes = images.train->classes(),
           .same = {{.key = "batch_per_rank",
                     .name = "the batch of a rank",

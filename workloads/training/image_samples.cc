@@ -151,7 +151,7 @@ ImageSets split_images(data::DataSets places, const ImageProgramOptions& options
   ImageSets sets{.train = parts.training,
                  .test = parts.validation,
                  .test_name = "validation",
-                 .files = fmt::format("{:016x}", data::files_checksum(files, options.files, *parts.training, how)),
+                 .digests = digests_of(files, options.files, parts.training, how),
                  .remarks = {describe(places, options)}};
   add_classes(*whole, sets.remarks);
   add_left_out(*whole, files.front(), sets.remarks);
@@ -165,12 +165,13 @@ ImageSets separate_images(const data::DataSets& places, const ImageProgramOption
   require_labels(files, options.files.folders());
   require_labels(held, options.files.folders());
   data::SampleOptions how = how_to_open(options);
-  OpenedSamples train = open_with_digest(files, options.files, how);
-  how.classes = train.samples->classes();
-  ImageSets sets{.train = std::move(train.samples),
+  const auto train = data::open_samples(files, options.files, how);
+  DigestSamples digests = digests_of(files, options.files, train, how);
+  how.classes = train->classes();
+  ImageSets sets{.train = train,
                  .test = data::open_samples(held, options.files, how),
                  .test_name = places.validation_is_test_set ? "test" : "validation",
-                 .files = std::move(train.digest),
+                 .digests = std::move(digests),
                  .remarks = {describe(places, options)}};
   add_same_set(places, options.files.folders(), sets.remarks);
   add_classes(*sets.train, sets.remarks);
@@ -282,12 +283,6 @@ std::string describe(const ImageSets& sets, std::string_view program) {
                   sets.test->count(), sets.test_name, sets.classes, sets.folder.string());
   for (const std::string& remark : sets.remarks) lines += "\n" + remark;
   return lines;
-}
-
-OpenedSamples open_with_digest(const std::vector<std::string>& files, const data::FileOpener& open,
-                               const data::SampleOptions& how) {
-  auto samples = data::open_samples(files, open, how);
-  return {samples, fmt::format("{:016x}", data::files_checksum(files, open, *samples, how))};
 }
 
 at::Tensor labels_of(const data::Batch& batch, std::int64_t classes) {

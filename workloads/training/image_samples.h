@@ -14,6 +14,7 @@
 #include "gyre/data/open_samples.h"
 #include "gyre/data/sample_set.h"
 #include "workloads/training/image_options.h"
+#include "workloads/training/sample_digests.h"
 
 namespace gyre::training {
 
@@ -34,7 +35,7 @@ struct ImageSets {
   std::shared_ptr<const data::SampleSet> test;  ///< Its labels are those of the classes of `train`.
   std::string_view test_name = "test";          ///< What it is: a "test" set or a "validation" set.
   std::filesystem::path folder{};               ///< Where they were found.
-  std::string files;                            ///< A digest of the training files.
+  DigestSamples digests;                        ///< Of the training samples.
   std::int64_t classes = 0;
   std::vector<data::Field> train_fields{};  ///< By ImageField. Labels count from 0 (int64).
   std::vector<data::Field> test_fields{};
@@ -55,16 +56,6 @@ ImageSets completed(ImageSets sets, const ImageProgramOptions& options, const Im
 
 /// How many images and classes there are, and the remarks, in lines.
 std::string describe(const ImageSets& sets, std::string_view program);
-
-/// The samples of some files, and what tells whether two runs read the same ones.
-struct OpenedSamples {
-  std::shared_ptr<const data::SampleSet> samples;
-  std::string digest;
-};
-
-/// Errors are those of data::open_samples().
-OpenedSamples open_with_digest(const std::vector<std::string>& files, const data::FileOpener& open,
-                               const data::SampleOptions& how);
 
 /// The labels of the samples of `batch` that count, in its memory. Error(kInvalidArgument) for one that a network of so
 /// many classes does not have.

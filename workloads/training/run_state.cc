@@ -24,7 +24,7 @@ constexpr std::string_view kBestSuffix = ".safetensors";
 constexpr std::string_view kWorkerPrefix = "worker-";   // Of the folders of those that keep their own optimizers.
 constexpr std::string_view kExchangePrefix = "outer.";  // Of the tensors of train::LocalSteps.
 constexpr std::string_view kUnreportedFile = "unreported";
-const std::string kPosition = "here/position";
+constexpr const char* kPosition = "here/position";
 
 double parse_number(const std::string& text, const std::string& name) {
   double value = 0;
@@ -127,6 +127,7 @@ void RunState::start_or_resume(Progress& progress) {
     lock_.emplace(options_.checkpoints(), options_.checkpoints_option());
     if (!lock_->remark().empty()) fmt::print(stderr, "{}: {}\n", options_.program, lock_->remark());
     checkpoints_.emplace(options_.checkpoints(), options_.keep_checkpoints);
+    samples_ = identity_.samples();
     std::optional<train::CheckpointFolder::Found> found;
     if (options_.resume || options_.resume_changed) found = checkpoints_->find_latest_valid(require_finite);
     if (found) {
@@ -275,28 +276,41 @@ std::vector<std::string> RunState::changed_options(const train::Checkpoint& save
   return changed;
 }
 
-std::vector<Sameness> RunState::all_samenesses() const {
+std::vector<Sameness> RunState::samenesses() const {
   std::vector<Sameness> all = identity_.same;
   all.push_back({.key = "classes",
                  .name = "the list of classes",
                  .value = list_of(identity_.classes),
                  .meaning = "a label can mean a different class from here on"});
-  all.push_back({.key = "files",
-                 .name = "the digest of the training files' names",
-                 .value = identity_.files,
-                 .meaning = "the epoch in which the run stopped begins again, with the present samples",
-                 .of_order = true});
   return all;
+}
+
+std::vector<Sameness> RunState::samples_samenesses() const {
+  const auto of = [](const char* key, const char* what, const std::string& value) {
+    return Sameness{.key = key,
+                    .name = fmt::format("the digest of the training files' {}", what),
+                    .value = value,
+                    .meaning = "the epoch in which the run stopped begins again, with the present samples",
+                    .of_order = true};
+  };
+  return {of("files", "names", samples_.names), of("sizes", "sizes", samples_.sizes),
+          of("contents", "contents", samples_.contents)};
 }
 
 RunState::Changes RunState::changes_since(const train::Checkpoint& saved) const {
   std::vector<std::string> changes;
   bool of_order = false;
-  for (const Sameness& what : all_samenesses()) {
+  const auto compare = [&](const Sameness& what) {
     const auto found = saved.metadata.find(what.key);
-    if (found == saved.metadata.end() || found->second == what.value) continue;  // It was unknown, or it is the same.
+    const bool was_known = found != saved.metadata.end();
+    if (!was_known || found->second == what.value) return false;
     changes.push_back(fmt::format("{} ({})", describe_change(what, found->second), what.meaning));
     of_order = of_order || what.of_order;
+    return true;
+  };
+  for (const Sameness& what : samenesses()) compare(what);
+  for (const Sameness& what : samples_samenesses()) {
+    if (!what.value.empty() && compare(what)) break;
   }
   return {fmt::format("{}", fmt::join(changes, "; ")), of_order};
 }
@@ -305,8 +319,10 @@ train::Checkpoint RunState::checkpoint_of(const Progress& progress) const {
   train::Checkpoint checkpoint;
   checkpoint.metadata = identity_.recipe;
   checkpoint.metadata["program"] = fmt::format("{} {}", options_.program, GYRE_VERSION);
-  for (const Sameness& what : all_samenesses()) {
-    if (!what.value.empty()) checkpoint.metadata[what.key] = what.value;
+  for (const std::vector<Sameness>& all : {samenesses(), samples_samenesses()}) {
+    for (const Sameness& what : all) {
+      if (!what.value.empty()) checkpoint.metadata[what.key] = what.value;
+    }
   }
   for (const auto& [name, value] : progress) checkpoint.metadata[name] = fmt::format("{}", value);
   const bool leader = exchange_.rank() == 0;

@@ -16,6 +16,7 @@
 #include "gyre/train/gradient_exchange.h"
 #include "workloads/training/metric.h"
 #include "workloads/training/run_lock.h"
+#include "workloads/training/sample_digests.h"
 
 namespace gyre::training {
 
@@ -59,9 +60,9 @@ struct RunOptions {
 /// What a run is, apart from its place and length: kept in checkpoints and compared when it goes on.
 struct RunIdentity {
   std::map<std::string, std::string> recipe;  ///< What changes the results, as names and values.
-  std::string files;                          ///< A digest of the training files (data::files_checksum()).
+  DigestSamples samples;                      ///< Called on rank 0.
   std::vector<std::string> classes{};         ///< Their names, by label, where the data says them.
-  std::vector<Sameness> same{};               ///< Besides classes and files.
+  std::vector<Sameness> same{};               ///< Besides classes and samples.
 };
 
 /// What a run leaves behind and goes on from: rank 0 reads and writes the folders, the others receive its state. Where
@@ -113,7 +114,9 @@ class RunState {
   void restore_exchange(const train::Checkpoint& saved) const;
   std::vector<std::string> unused_tensors(const train::Checkpoint& saved) const;
   void report_unused(const train::Checkpoint& saved) const;
-  std::vector<Sameness> all_samenesses() const;
+  std::vector<Sameness> samenesses() const;
+  /// Of the samples: the later ones say more. Those of rank 0, as it has computed them; elsewhere they are unknown.
+  std::vector<Sameness> samples_samenesses() const;
   /// What is not as it was, and what follows, in words; and whether the order of the samples is another one.
   struct Changes {
     std::string text;
@@ -128,6 +131,7 @@ class RunState {
   const RunOptions options_;
   const RunIdentity identity_;
   std::optional<RunLock> lock_;  // Of rank 0, as long as anything is written.
+  SampleDigests samples_;        // Of rank 0.
   train::GradientExchange& exchange_;
   train::NamedTensors state_;  // All of it.
   train::NamedTensors optimizer_;

@@ -311,8 +311,7 @@ Outcome Trainer::run() {
     trained = reduced(std::exchange(resumed_, no_sums()));
     tested = evaluate();
     keep_if_best(*tested);
-    // Earlier versions' checkpoints do not have the metrics of the epoch.
-    if (trained.samples > 0 && exchange_.rank() == 0 && !state_.is_reported()) report_epoch(trained, *tested);
+    if (exchange_.rank() == 0 && !state_.is_reported()) report_epoch(trained, *tested);
   }
   while (position_.epoch() < options_.epochs && !(tested && reached(*tested))) {
     trained = train_epoch();
