@@ -22,8 +22,10 @@
 #include "gyre/cli/number_check.h"
 #include "gyre/cli/table.h"
 #include "gyre/store/node/client.h"
+#include "gyre/store/node/data_files.h"
 #include "gyre/store/node/node.h"
 #include "gyre/store/node/server.h"
+#include "gyre/store/reading/mount.h"
 #include "gyre/store/sources/open.h"
 #include "gyre/store/staging/patterns.h"
 
@@ -196,6 +198,21 @@ int copy_out(const Place& place, const std::vector<std::string>& names) {
   return 0;
 }
 
+int mount(const Place& place, const std::string& folder) {
+  constexpr std::uint64_t kReadAheadBytes = std::uint64_t{1} << 30;
+  const std::string name = fmt::format("{}://{}", store::kStoreScheme, place.path().string());
+  const store::DataFiles files = node::data_files_from_environment(kReadAheadBytes);
+  static_cast<void>(files.opener().folders().list(name));  // Or its error, before anything is mounted.
+  store::serve_mount(
+      files.opener(), name, std::filesystem::absolute(folder),
+      [&] {
+        fmt::print("{} is mounted in {}\n", name, folder);
+        std::fflush(stdout);
+      },
+      [](const std::string& failure) { fmt::print(stderr, "gyre store mount: {}\n", cli::printable(failure)); });
+  return 0;
+}
+
 int members(const Place& place, const std::string& nodes) {
   const auto client = place.client();
   node::Members now = client->members();
@@ -235,6 +252,10 @@ std::unique_ptr<VerbGroup> store_verbs(CLI::App& app) {
     fmt::print("{}", place->client()->status());
     return 0;
   });
+  const auto [mount_verb, mount_place] = add("mount", "Show the files of the store in an empty folder until Ctrl-C");
+  auto folder = std::make_shared<std::string>();
+  mount_verb->add_option("DIR", *folder, "The folder")->required();
+  group->add(mount_verb, [place = mount_place, folder](const Environment&) { return mount(*place, *folder); });
   const auto [members_verb, members_place] = add("members", "Show the nodes of the store, or change them on all nodes");
   auto nodes = std::make_shared<std::string>();
   members_verb->add_option("--set", *nodes, "The nodes from now on, as for `gyre store serve --nodes`")
