@@ -26,6 +26,7 @@ TOGETHER = (
     "tests/security/attacker_test.py",
     "tests/security/store_test.py",
     "tests/e2e/cpp_test.py",
+    "tests/e2e/params_python_test.py",
     "tests/e2e/run_as_others_test.py",
     "tests/e2e/slurm_driver_test.py",
     "tests/e2e/wheel_test.py",

@@ -6,13 +6,17 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from forked_script import PROGRAM, templates
+from ranks_fixture import inherited_environment
 from running_job import Job, StartJob, wait_until
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "04_parameter_servers.py"
 LONGEST_SECONDS = 120.0
+Run = Callable[..., Job]
 
 # Prints the parameters after a few steps of an optimizer with momentum, as hexadecimal numbers.
 STEPS = """
@@ -42,9 +46,20 @@ ps.shutdown()
 """
 
 
-def run(start_job: StartJob, script: str, *options: object) -> Job:
-    words = [*map(str, options), "--", sys.executable, "-c", script]
-    return start_job(*words, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=LONGEST_SECONDS)
+@pytest.fixture(scope="module")
+def forked_script(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """Runs the script that follows, in place of `python -c`."""
+    folder = tmp_path_factory.mktemp("templates")
+    with templates(folder, inherited_environment()):
+        yield [sys.executable, "-S", "-E", PROGRAM, str(folder)]
+
+
+@pytest.fixture
+def run(start_job: StartJob, forked_script: list[str]) -> Run:
+    def start(script: str, *options: object) -> Job:
+        return start_job(*map(str, options), "--", *forked_script, script, timeout=LONGEST_SECONDS)
+
+    return start
 
 
 def parameters_of(job: Job) -> set[str]:
@@ -53,40 +68,40 @@ def parameters_of(job: Job) -> set[str]:
 
 
 @pytest.mark.parametrize("optimizer", ["SGD(model.parameters(), 0.1, momentum=0.9)", "Adam(model.parameters(), 0.01)"])
-def test_sync_has_the_bits_of_allreduce(start_job: StartJob, optimizer: str) -> None:
+def test_sync_has_the_bits_of_allreduce(run: Run, optimizer: str) -> None:
     script = STEPS.format(optimizer=optimizer, consistency="sync")
-    with_servers = [parameters_of(run(start_job, script, "-n", 3, "--servers", servers)) for servers in (1, 2)]
-    assert with_servers[0] == with_servers[1] == parameters_of(run(start_job, script, "-n", 3))
+    with_servers = [parameters_of(run(script, "-n", 3, "--servers", servers)) for servers in (1, 2)]
+    assert with_servers[0] == with_servers[1] == parameters_of(run(script, "-n", 3))
     assert len(with_servers[0]) == 1
 
 
-def test_local_steps_are_the_same_with_and_without_servers(start_job: StartJob) -> None:
+def test_local_steps_are_the_same_with_and_without_servers(run: Run) -> None:
     script = STEPS.format(optimizer="SGD(model.parameters(), 0.1)", consistency="local:2:nesterov")
-    with_servers = parameters_of(run(start_job, script, "-n", 2, "--servers", 2))
-    assert with_servers == parameters_of(run(start_job, script, "-n", 2))
+    with_servers = parameters_of(run(script, "-n", 2, "--servers", 2))
+    assert with_servers == parameters_of(run(script, "-n", 2))
     assert len(with_servers) == 1
 
 
-def test_one_local_step_is_sync_where_the_optimizer_is_linear(start_job: StartJob) -> None:
+def test_one_local_step_is_sync_where_the_optimizer_is_linear(run: Run) -> None:
     values = []
     for consistency in ("sync", "local:1", "sync:continue"):
         script = STEPS.format(optimizer="SGD(model.parameters(), 0.1)", consistency=consistency)
-        (text,) = parameters_of(run(start_job, script, "-n", 2, "--servers", 1))
+        (text,) = parameters_of(run(script, "-n", 2, "--servers", 1))
         values.append([float.fromhex(value) for value in text.split()])
     assert values[1] == pytest.approx(values[0], abs=1e-6)
     assert values[2] == values[0]
 
 
 @pytest.mark.parametrize("consistency", ["async", "bounded:1", "backup:1"])
-def test_after_settle_all_workers_have_the_same_parameters(start_job: StartJob, consistency: str) -> None:
+def test_after_settle_all_workers_have_the_same_parameters(run: Run, consistency: str) -> None:
     script = STEPS.format(optimizer="SGD(model.parameters(), 0.1)", consistency=consistency)
-    assert len(parameters_of(run(start_job, script, "-n", 3, "--servers", 2))) == 1
+    assert len(parameters_of(run(script, "-n", 3, "--servers", 2))) == 1
 
 
-def test_async_with_one_worker_is_training_alone(start_job: StartJob) -> None:
+def test_async_with_one_worker_is_training_alone(run: Run) -> None:
     optimizer = "Adam(model.parameters(), 0.01)"
-    alone = parameters_of(run(start_job, STEPS.format(optimizer=optimizer, consistency="sync"), "-n", 1))
-    job = run(start_job, STEPS.format(optimizer=optimizer, consistency="async"), "-n", 1, "--servers", 1)
+    alone = parameters_of(run(STEPS.format(optimizer=optimizer, consistency="sync"), "-n", 1))
+    job = run(STEPS.format(optimizer=optimizer, consistency="async"), "-n", 1, "--servers", 1)
     (text,) = parameters_of(job)
     (expected,) = alone
     values = [[float.fromhex(value) for value in words.split()] for words in (text, expected)]
@@ -127,7 +142,7 @@ def test_the_others_go_on_without_a_killed_worker(start_job: StartJob) -> None:
         ("ps.sum_over_workers([1.0])", 1, "make the ParameterServerOptimizer first"),
     ],
 )
-def test_what_cannot_be_gets_one_error(start_job: StartJob, call: str, servers: int, message: str) -> None:
+def test_what_cannot_be_gets_one_error(run: Run, call: str, servers: int, message: str) -> None:
     script = f"""
 import torch, gyre.params as ps, gyre.torch as hvd
 ps.init()
@@ -139,7 +154,7 @@ try:
 except (hvd.Error, RuntimeError) as error:
     print(f"{{type(error).__name__}}: {{error}}", flush=True)
 """
-    job = run(start_job, script, "-n", 1, "--servers", servers)
+    job = run(script, "-n", 1, "--servers", servers)
     assert job.wait() == 0, job.stderr
     assert message in job.stdout
 
@@ -176,8 +191,8 @@ step()
 
 
 @pytest.mark.parametrize("consistency", ["sync", "async", "local:1"])
-def test_a_model_that_is_converted_after_wrapping_is_noticed(start_job: StartJob, consistency: str) -> None:
-    job = run(start_job, CONVERSIONS.format(consistency=consistency), "-n", 1, "--servers", 1)
+def test_a_model_that_is_converted_after_wrapping_is_noticed(run: Run, consistency: str) -> None:
+    job = run(CONVERSIONS.format(consistency=consistency), "-n", 1, "--servers", 1)
     assert job.wait() == 0, job.stderr
     for type_ in ("float64", "bfloat16"):
         assert f"UnsupportedError: weight is of type {type_}; parameter servers and local steps take" in job.stdout
@@ -212,18 +227,18 @@ print("equal", train(range(6, 12), first)[2] == train(range(12))[2], flush=True)
 """
 
 
-def test_a_state_dict_holds_the_outer_optimizer(start_job: StartJob) -> None:
+def test_a_state_dict_holds_the_outer_optimizer(run: Run) -> None:
     """Otherwise a resumed job continues without the momentum that it had."""
-    job = run(start_job, RESUME, "-n", 2)
+    job = run(RESUME, "-n", 2)
     assert job.wait() == 0, job.stderr
     assert job.stdout.count("equal True") == 2
 
 
-def test_a_worker_that_fails_ends_the_job_in_sync_with_its_reason(start_job: StartJob) -> None:
+def test_a_worker_that_fails_ends_the_job_in_sync_with_its_reason(run: Run) -> None:
     script = STEPS.format(optimizer="SGD(model.parameters(), 0.1)", consistency="sync").replace(
         "optimizer.step()", "optimizer.step()\n    if step == 2 and ps.rank() == 1: raise ValueError('a bad image')"
     )
-    job = run(start_job, script, "-n", 2, "--servers", 1)
+    job = run(script, "-n", 2, "--servers", 1)
     assert job.wait() == 1
     assert "rank 1 of 3 failed first" in job.stderr
     assert "ValueError: a bad image" in job.stderr
@@ -282,10 +297,10 @@ open("{left}", "w").close()
 
 
 @pytest.mark.parametrize("consistency", ["sync", "async", "backup:1"])
-def test_after_an_interruption_a_worker_can_only_leave(start_job: StartJob, tmp_path: Path, consistency: str) -> None:
+def test_after_an_interruption_a_worker_can_only_leave(run: Run, tmp_path: Path, consistency: str) -> None:
     """What waited went on with memory that leaving had freed."""
     script = INTERRUPTED.format(consistency=consistency, left=tmp_path / "left")
-    job = run(start_job, script, "-n", 2, "--servers", 1)
+    job = run(script, "-n", 2, "--servers", 1)
     job.wait()
     assert job.stdout.count("an earlier call was interrupted in the middle of an exchange") == 3, (
         job.stdout + job.stderr
@@ -299,7 +314,7 @@ def test_after_an_interruption_a_worker_can_only_leave(start_job: StartJob, tmp_
 
 
 @pytest.mark.parametrize("consistency", ["sync", "async", "local:1"])
-def test_workers_that_list_their_parameters_in_different_orders_are_told(start_job: StartJob, consistency: str) -> None:
+def test_workers_that_list_their_parameters_in_different_orders_are_told(run: Run, consistency: str) -> None:
     """One worker's tensor was added to another one of the same size."""
     script = f"""
 import torch, gyre.params as ps
@@ -311,7 +326,7 @@ optimizer = ps.ParameterServerOptimizer(optimizer, named, consistency="{consiste
 model(torch.ones(1, 3)).sum().backward()
 optimizer.step()
 """
-    job = run(start_job, script, "-n", 2, "--servers", 1)
+    job = run(script, "-n", 2, "--servers", 1)
     assert job.wait() != 0
     assert "workers 0 and 1 have different parameters (their names, sizes or order)" in job.stderr
 
@@ -324,9 +339,9 @@ optimizer.step()
         ("print('trained otherwise')", "this program does not use its parameter servers"),
     ],
 )
-def test_a_program_that_does_not_use_its_servers_is_told(start_job: StartJob, script: str, reason: str) -> None:
+def test_a_program_that_does_not_use_its_servers_is_told(run: Run, script: str, reason: str) -> None:
     """It trained to its end, and then the job failed and blamed a server."""
-    job = run(start_job, script, "-n", 2, "--servers", 1)
+    job = run(script, "-n", 2, "--servers", 1)
     assert job.wait() == 1
     assert reason in job.stderr
     assert "without --servers" in job.stderr
@@ -355,10 +370,10 @@ ps.shutdown()
 
 
 @pytest.mark.parametrize("servers", [(), ("--servers", 1)])
-def test_local_workers_that_would_stay_apart_are_told(start_job: StartJob, servers: tuple[object, ...]) -> None:
+def test_local_workers_that_would_stay_apart_are_told(run: Run, servers: tuple[object, ...]) -> None:
     """Only changes are averaged: they ended with different models, without a word."""
     for apart, loads in ((True, -1), (False, 0)):
-        job = run(start_job, APART.format(apart=apart, loads=loads), "-n", 2, *servers)
+        job = run(APART.format(apart=apart, loads=loads), "-n", 2, *servers)
         assert job.wait() != 0, job.stdout
         assert "the workers did not begin their steps with the same parameters" in job.stderr
-    assert len(parameters_of(run(start_job, APART.format(apart=False, loads=1), "-n", 2, *servers))) == 1
+    assert len(parameters_of(run(APART.format(apart=False, loads=1), "-n", 2, *servers))) == 1
