@@ -1,4 +1,5 @@
-"""Prints what took longest in the JUnit files of ctest and pytest: the slowest tests, and each folder's sum.
+"""Prints what took longest in the JUnit files of ctest and pytest: the slowest tests, each folder's sum, and that of
+each wing beside its budget (tools/test_budgets.txt).
 
 durations.py REPORT...
 """
@@ -9,6 +10,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 SHOWN = 50
+BUDGETS = Path(__file__).resolve().parents[1] / "test_budgets.txt"
 
 
 def durations(report: Path) -> list[tuple[float, str, str]]:
@@ -36,6 +38,30 @@ def table(tests: list[tuple[float, str, str]]) -> list[str]:
     return [*lines, f"{sum(seconds for seconds, _, _ in tests):9.2f}  {len(tests):5}  all"]
 
 
+def read_budgets(text: str) -> dict[str, tuple[float, list[str]]]:
+    """Of each wing: the seconds that it may take, and the paths of its tests."""
+    budgets = {}
+    for line in text.splitlines():
+        if line and not line.startswith("#"):
+            limit, _, rest = line.partition(" ")
+            wing, _, paths = rest.partition(": ")
+            budgets[wing] = float(limit), paths.split()
+    return budgets
+
+
+def compared(tests: list[tuple[float, str, str]], budgets: dict[str, tuple[float, list[str]]]) -> list[str]:
+    """A line for each wing of which a test has run. A test is of a wing by its file or a folder above it."""
+    lines = []
+    for wing, (limit, paths) in budgets.items():
+        starts = tuple(f"{path}::" if path.endswith(".py") else f"{path}/" for path in paths)
+        times = [seconds for seconds, _, name in tests if name.startswith(starts)]
+        if times:
+            over = f"  OVER by {sum(times) - limit:.2f}" if sum(times) > limit else ""
+            lines.append(f"{sum(times):9.2f}  {limit:6.0f}  {wing}{over}")
+    return ["", f"{'seconds':>9}  budget  wing", *lines] if lines else []
+
+
 if __name__ == "__main__":
     reports = [Path(argument) for argument in sys.argv[1:] if Path(argument).is_file()]
-    print("\n".join(table([test for report in reports for test in durations(report)])))
+    tests = [test for report in reports for test in durations(report)]
+    print("\n".join([*table(tests), *compared(tests, read_budgets(BUDGETS.read_text(encoding="utf-8")))]))
