@@ -91,7 +91,7 @@ Trainer::Trainer(const TrainerOptions& options, RunIdentity identity, train::Gra
              network_state(task), optimizer.state()),
       divergence_(exchange, task.metrics(), [this] { return advice(); }),
       position_(data::positions_per_step(train_.front()->sampling()), train_.front()->sampling().count),
-      report_(task.metrics(), options.samples, exchange.size()),
+      report_(task.metrics(), options.samples),
       resumed_(no_sums()) {}
 
 MetricSums Trainer::reduced(MetricSums sums) const {
@@ -131,12 +131,12 @@ double Trainer::learning_rate() const {
 }
 
 /// Forward and backward over the next batch of a loader.
-void Trainer::compute_gradients(data::Loader& loader, MetricSums& step_sums, bool keeps_batch) {
+std::uint64_t Trainer::compute_gradients(data::Loader& loader, MetricSums& step_sums, bool keeps_batch) {
   std::optional<data::Batch> batch = loader.next();
   GYRE_CHECK(batch.has_value());
   exchange_.note_wait("data: train", batch->wait());
   const data::RankBatch& samples = batch->samples();
-  if (samples.counted == 0) return;
+  if (samples.counted == 0) return samples.counted_globally;
   if (options_.print_samples) {
     say(fmt::format("samples epoch {} step {} rank {}: {}", position_.epoch() + 1, position_.step_in_epoch() + 1,
                     exchange_.rank(), fmt::join(std::span(samples.samples).first(samples.counted), " ")));
@@ -146,7 +146,9 @@ void Trainer::compute_gradients(data::Loader& loader, MetricSums& step_sums, boo
   const auto ranks = static_cast<double>(exchange_.size()) * static_cast<double>(train_.size());
   const double scale = ranks / static_cast<double>(samples.counted_globally);
   step_sums.add(task_.train(*batch, position_.step(), scale), samples.counted);
+  const std::uint64_t globally = samples.counted_globally;
   if (keeps_batch) last_batch_.emplace(std::move(*batch));
+  return globally;
 }
 
 void Trainer::train_step(MetricSums& sums, bool keeps_batch) {
@@ -154,7 +156,8 @@ void Trainer::train_step(MetricSums& sums, bool keeps_batch) {
   exchange_.zero_gradients();
   MetricSums step_sums = no_sums();
   // Backward adds to the gradients that are there: those of several loaders are summed in their order.
-  for (data::Loader* loader : train_) compute_gradients(*loader, step_sums, keeps_batch);
+  std::uint64_t globally = 0;
+  for (data::Loader* loader : train_) globally = compute_gradients(*loader, step_sums, keeps_batch);
   sums.add(step_sums.metrics, static_cast<std::uint64_t>(step_sums.samples));
   divergence_.report(step_sums.metrics, where);
   exchange_.synchronize();
@@ -169,7 +172,7 @@ void Trainer::train_step(MetricSums& sums, bool keeps_batch) {
     optimizer_.step(rate);
     exchange_.finish_step();
   }
-  report_.note_step(rate, static_cast<std::uint64_t>(step_sums.samples));
+  report_.note_step(rate, globally);
   position_.pass_step();
   check_step();
 }
@@ -188,7 +191,7 @@ MetricSums Trainer::train_epoch() {
   for (data::Loader* loader : train_) left = loader->start_epoch_at(position_.epoch(), position_.position());
   ProgressBar bar(fmt::format("epoch {}/{}", position_.epoch() + 1, options_.epochs), position_.step_in_epoch() + left,
                   progress_options_from_environment(STDOUT_FILENO));
-  report_.begin();
+  report_.begin(resumed_.samples);
   MetricSums sums = resumed_;
   resumed_ = no_sums();
   while (left > 0) {

@@ -70,7 +70,8 @@ class Trainer {
   MetricSums train_epoch();
   /// `keeps_batch`: see last_batch_.
   void train_step(MetricSums& sums, bool keeps_batch);
-  void compute_gradients(data::Loader& loader, MetricSums& step, bool keeps_batch);
+  /// Returns how many samples the step has on all ranks.
+  std::uint64_t compute_gradients(data::Loader& loader, MetricSums& step, bool keeps_batch);
   void check_step() const;
   MetricSums evaluate();
   void check_replicas() const;
