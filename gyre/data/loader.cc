@@ -32,6 +32,8 @@ Loader::Loader(std::shared_ptr<const SampleSet> set, std::vector<Field> fields, 
 
 Loader::~Loader() { pool_->stop(); }
 
+void Loader::share_among(int rank, int ranks) { pool_->share_among(rank, ranks); }
+
 std::uint64_t Loader::steps() const { return pool_->steps(); }
 
 const SamplerOptions& Loader::sampling() const { return pool_->sampling(); }

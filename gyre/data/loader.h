@@ -92,6 +92,10 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
+  /// From the next epoch that is started this loader is `rank` of `ranks`, such as those that are left of a job's. Ends
+  /// the epoch that has been started. Errors are those of the constructor.
+  void share_among(int rank, int ranks);
+
   std::uint64_t steps() const;
   std::span<const Field> fields() const;
   /// What the order of the samples depends on, completed by what the set says.

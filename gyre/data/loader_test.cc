@@ -114,6 +114,33 @@ TEST(Loader, an_epoch_goes_on_at_any_step_exactly_where_it_stood) {
   EXPECT_THROW(loader.start_epoch(5, loader.steps() + 1), Error);
 }
 
+// A job that has lost a rank goes on with all samples.
+TEST(Loader, the_rest_of_an_epoch_can_be_shared_among_fewer_ranks) {
+  RecordFiles files;
+  files.add(41, Compression::kGzip);
+  const auto set = open_set(files);
+  std::vector<std::int64_t> all;
+  for (const int rank : {0, 2}) {
+    Loader loader(set, kFields, options_of(4, 2, 3, rank));
+    loader.start_epoch(0);
+    const auto first = labels_of(*loader.next());  // Of 12.
+    all.insert(all.end(), first.begin(), first.end());
+    loader.share_among(rank / 2, 2);
+    EXPECT_EQ(loader.steps(), 6U) << "of whole epochs";
+    EXPECT_THROW(loader.next(), Error) << "the epoch before has ended";
+    EXPECT_EQ(loader.start_epoch_at(0, 12), 4U);
+    while (const auto batch = loader.next()) {
+      const auto labels = labels_of(*batch);
+      all.insert(all.end(), labels.begin(), labels.begin() + static_cast<std::ptrdiff_t>(batch->samples().counted));
+    }
+  }
+  std::ranges::sort(all);
+  EXPECT_EQ(all.size(), 41U - 4U) << "but for what rank 1 had";
+  EXPECT_EQ(std::ranges::adjacent_find(all), all.end());
+  Loader loader(set, kFields, options_of(4, 2, 3, 0));
+  EXPECT_THROW(loader.share_among(2, 2), Error);
+}
+
 TEST(Loader, an_epoch_goes_on_at_any_sample_whatever_the_batches_were) {
   RecordFiles files;
   files.add(41, Compression::kGzip);

@@ -21,6 +21,8 @@ struct ConsistencyOptions {
   int backup_workers = 0;
   /// The others go on when a worker dies; otherwise that ends the job.
   bool survives_losses = false;
+  /// … but not when worker 0 dies, because it alone does something that the job is for, such as saving checkpoints.
+  bool needs_first_worker = false;
 
   /// Steps do not wait for all workers, or these may die in the middle of one: all servers follow one Quorum.
   bool needs_quorum() const { return kind == Consistency::kSync && (backup_workers > 0 || survives_losses); }

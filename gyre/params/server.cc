@@ -221,7 +221,8 @@ void Server::begin(const TrainingSetup& setup) {
   for (const int worker : std::exchange(gone_early_, {})) lose_from_shard(worker);
   if (consistency.survives_losses && group_.rank() == 0) {
     std::vector<int> workers;
-    for (int worker = 0; worker < layout_.workers; ++worker) workers.push_back(layout_.rank_of_worker(worker));
+    const int first = consistency.needs_first_worker ? 1 : 0;
+    for (int worker = first; worker < layout_.workers; ++worker) workers.push_back(layout_.rank_of_worker(worker));
     group_.tolerate_losses(workers);
   }
 }

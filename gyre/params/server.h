@@ -34,7 +34,8 @@ std::string describe_staleness(const std::map<std::uint64_t, std::uint64_t>& sta
 /// time; with a quorum one thread carries out its verdicts. Errors fail the whole group: kMismatch where workers
 /// disagree about the setup, the learning rate or their calls, kTimeout after ServerOptions::stall_failure, kProtocol,
 /// and the group's own, such as the death of a rank. Where the workers have asked for that
-/// (ConsistencyOptions::survives_losses), the death of a worker is none, unless it was the last one.
+/// (ConsistencyOptions::survives_losses), the death of a worker is none, unless it was the last one or
+/// the first worker, which they need (needs_first_worker).
 ServerStatistics serve(group::Group& group, const Layout& layout, const ServerOptions& options = {});
 
 }  // namespace gyre::params

@@ -13,7 +13,7 @@ using internal::write_update;
 
 namespace {
 
-constexpr std::uint8_t kVersion = 5;
+constexpr std::uint8_t kVersion = 6;
 constexpr int kMostBackupWorkers = 1 << 16;
 constexpr std::uint32_t kMostTensors = 1 << 20;
 constexpr std::uint64_t kMostValues = std::uint64_t{1} << 40;
@@ -134,6 +134,7 @@ Bytes encode(const TrainingSetup& setup) {
   writer.u64(setup.consistency.staleness);
   writer.u32(static_cast<std::uint32_t>(setup.consistency.backup_workers));
   writer.u8(setup.consistency.survives_losses ? 1 : 0);
+  writer.u8(setup.consistency.needs_first_worker ? 1 : 0);
   return writer.take();
 }
 
@@ -168,6 +169,7 @@ TrainingSetup decode_setup(std::span<const std::byte> bytes) {
   setup.consistency.staleness = reader.u64();
   setup.consistency.backup_workers = static_cast<int>(reader.u32());
   setup.consistency.survives_losses = read_choice(reader, std::uint8_t{1}, "choice of what a loss means") != 0;
+  setup.consistency.needs_first_worker = read_choice(reader, std::uint8_t{1}, "need of the first worker") != 0;
   if (reader.remaining() != 0) throw Error(ErrorCode::kCorruptData, "a setup of parameter servers is too long");
   check(setup);
   return setup;

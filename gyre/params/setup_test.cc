@@ -22,7 +22,8 @@ TrainingSetup some_setup() {
                   {.rule = Rule::kAdagrad, .initial_accumulator = 0.25}};
   setup.group_of_tensor = {0, 1, 0};
   setup.tables = {{.rows = 100, .columns = 8, .group = 1}, {.rows = 1, .columns = 3, .group = 1}};
-  setup.consistency = {.kind = Consistency::kBounded, .staleness = 3};
+  setup.consistency = {
+      .kind = Consistency::kBounded, .staleness = 3, .survives_losses = true, .needs_first_worker = true};
   return setup;
 }
 

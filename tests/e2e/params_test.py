@@ -170,19 +170,59 @@ def test_another_number_of_workers_with_optimizers_of_their_own_is_refused(
     assert b'"outer.0.' in newest
 
 
-@pytest.mark.parametrize("rank", [0, 2])
-@pytest.mark.parametrize("consistency", ["sync:continue", "backup:1", "async", "bounded:3"])
-def test_the_others_go_on_without_a_killed_worker(
-    start_job: StartJob, data: Path, tmp_path: Path, consistency: str, rank: int
+SURVIVED = ["sync:continue", "backup:1", "async", "bounded:3"]
+
+
+def trained_images(output: str, epoch: int) -> list[int]:
+    """As --print-samples says them, on all workers."""
+    lines = re.findall(rf"samples epoch {epoch} step \d+ rank \d+: ([\d ]+)", output)
+    return sorted(int(number) for line in lines for number in line.split())
+
+
+@pytest.mark.parametrize("saves", [0, 2])
+@pytest.mark.parametrize("consistency", SURVIVED)
+def test_the_others_take_over_the_images_of_a_killed_worker_and_count_what_was_trained(
+    start_job: StartJob, data: Path, tmp_path: Path, consistency: str, saves: int
 ) -> None:
-    options = ("--consistency", consistency)
-    job = train(start_job, data, tmp_path / "model", "-n", 3, "--servers", 2, program=options, epochs=12)
+    """At the end of the epoch, or before the next checkpoint within it."""
+    images = IMAGES_PER_FILE * cifar10.TRAIN_FILES
+    options = ("--consistency", consistency, "--print-samples", "--batch-size", "8", "--checkpoint-steps", str(saves))
+    job = train(start_job, data, tmp_path / "model", "-n", 3, "--servers", 2, program=options, epochs=5)
     pids = job.rank_pids(5)
-    wait_until("the training runs", lambda: "epoch 1/12" in job.stdout)
-    os.kill(pids[rank], signal.SIGKILL)
+    wait_until("the training runs", lambda: "epoch 1/5" in job.stdout)
+    os.kill(pids[2], signal.SIGKILL)
     assert job.wait() == 0, job.stdout + job.stderr
-    assert f"rank {rank} of 5 ended with SIGKILL (signal 9); the others go on without it" in job.stderr
-    assert ("epoch 12/12" in job.stdout) == (rank != 0), "rank 0 prints"
+    assert "rank 2 of 5 ended with SIGKILL (signal 9); the others go on without it" in job.stderr
+    assert "epoch 5/5" in job.stdout
+    assert job.processes() == []
+    said = re.findall(
+        r"worker 2 has died: (\d+) of the (\d+) images of epoch (\d+) since position (\d+) are not counted",
+        job.stderr,
+    )
+    assert len(said) == 1, job.stderr
+    missing, passed, epoch, since = map(int, said[0])
+    assert "the other 2 share all images" in job.stderr
+    assert 0 <= missing < passed
+    assert passed + since <= images
+    assert saves == 0 or passed <= 2 * 3 * 8, "it is noticed before the next checkpoint"
+    assert trained_images(job.stdout, 5) == list(range(images)), f"died in epoch {epoch}"
+    newest = max((tmp_path / "model" / "checkpoints").glob("checkpoint-*.safetensors"))
+    assert int(newest.stem.rpartition("-")[2]) == 5 * images - missing
+
+
+@pytest.mark.parametrize("consistency", SURVIVED)
+def test_the_death_of_worker_0_which_evaluates_and_saves_ends_the_job(
+    start_job: StartJob, data: Path, tmp_path: Path, consistency: str
+) -> None:
+    """It ended with 0 when the others had trained on for nothing."""
+    options = ("--consistency", consistency)
+    job = train(start_job, data, tmp_path / "model", "-n", 3, "--servers", 2, program=options, epochs=1000)
+    pids = job.rank_pids(5)
+    wait_until("the training runs", lambda: "epoch 1/1000" in job.stdout)
+    os.kill(pids[0], signal.SIGKILL)
+    assert job.wait() == 128 + signal.SIGKILL
+    assert "rank 0" in block_of(job)["title"]
+    assert "go on without it" not in job.stderr
     assert job.processes() == []
 
 
@@ -192,10 +232,9 @@ def test_when_all_workers_are_killed_the_servers_end(start_job: StartJob, data: 
     )
     pids = job.rank_pids(3)
     wait_until("the training runs", lambda: "epoch 1/1000" in job.stdout)
-    for rank in (0, 1):
+    for rank in (1, 0):
         os.kill(pids[rank], signal.SIGKILL)
-    assert job.wait() == 1
-    assert "all 2 workers have died" in job.stderr
+    assert job.wait() == 128 + signal.SIGKILL
     assert job.processes() == []
 
 

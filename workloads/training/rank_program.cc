@@ -69,19 +69,21 @@ int run_with_servers(const group::Job& job, const params::ConsistencyChoice& cho
   const params::Layout layout{.workers = job.size - job.servers, .servers = job.servers};
   const Logger logger = make_logger(fmt::format("rank {}", layout.worker_of(job.rank)), options.log_level);
   const auto group = group::join_group(job, options.group, logger);
+  params::ConsistencyOptions servers = choice.servers;
+  servers.needs_first_worker = servers.survives_losses;  // It evaluates, prints and saves for all: see Trainer.
   return do_work(*group, [&] {
     const auto timeline =
         layout.worker_of(group->rank()) == 0 ? start_timeline(options.engine.timeline, logger) : nullptr;
     const bool servers_update = choice.servers.kind != params::Consistency::kSync || choice.servers.backup_workers > 0;
     if (servers_update) {
-      train::SharedParameters exchange(*group, layout, choice.servers, timeline);
+      train::SharedParameters exchange(*group, layout, servers, timeline);
       const int code = work(exchange);
       if (exchange.dropped_steps() > 0) {
         logger->info("{} steps came too late and were dropped", exchange.dropped_steps());
       }
       return code;
     }
-    train::ServerExchange exchange(*group, layout, choice.servers, timeline);
+    train::ServerExchange exchange(*group, layout, servers, timeline);
     return work_in_local_steps(exchange, choice, work);
   });
 }

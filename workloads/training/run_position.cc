@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "gyre/base/check.h"
 #include "gyre/base/error.h"
 
 namespace gyre::training {
@@ -15,6 +16,11 @@ void RunPosition::pass_step() {
   samples_ += passed;
   ++step_;
   ++step_in_epoch_;
+}
+
+void RunPosition::leave_out(std::uint64_t positions) {
+  GYRE_CHECK(positions <= samples_);
+  samples_ -= positions;
 }
 
 void RunPosition::pass_epoch() {

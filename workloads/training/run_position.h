@@ -18,7 +18,7 @@ class RunPosition {
   std::uint64_t epoch() const { return epoch_; }
   /// In the epoch's order, of the sample that comes next.
   std::uint64_t position() const { return position_; }
-  /// Positions that the run has passed: the number of its checkpoint.
+  /// Positions that the run has passed, but for those that were left out: the number of its checkpoint.
   std::uint64_t samples() const { return samples_; }
   /// Of the run, that comes next; also how many are done.
   std::uint64_t step() const { return step_; }
@@ -30,7 +30,11 @@ class RunPosition {
   /// Since the start of the process, which may have continued a run.
   bool has_stepped() const { return step_ > first_step_; }
 
+  /// Those that come next: where another number of ranks shares the work.
+  void set_step_size(std::uint64_t positions) { step_size_ = positions; }
   void pass_step();
+  /// Of the positions that have been passed, nobody has trained so many, or nobody knows who has.
+  void leave_out(std::uint64_t positions);
   void pass_epoch();
 
   /// "in step 3 of epoch 2", of the step that comes next; both count from 1.

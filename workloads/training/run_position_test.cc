@@ -25,6 +25,16 @@ TEST(RunPosition, an_epochs_last_step_is_as_small_as_what_is_left) {
   EXPECT_EQ(position.after_step(), "after step 1 of epoch 2");
 }
 
+TEST(RunPosition, what_nobody_has_trained_is_passed_and_not_counted) {
+  RunPosition position(4, 10);
+  position.pass_step();
+  position.leave_out(1);
+  position.set_step_size(3);
+  position.pass_step();
+  EXPECT_EQ(position.position(), 7U);
+  EXPECT_EQ(position.samples(), 6U);
+}
+
 TEST(RunPosition, steps_of_another_size_go_on_at_the_next_sample) {
   RunPosition before(4, 10);
   before.pass_step();

@@ -92,16 +92,53 @@ Trainer::Trainer(const TrainerOptions& options, RunIdentity identity, train::Gra
       divergence_(exchange, task.metrics(), [this] { return advice(); }),
       position_(data::positions_per_step(train_.front()->sampling()), train_.front()->sampling().count),
       report_(task.metrics(), options.samples),
+      survivors_(exchange.size()),
       resumed_(no_sums()) {}
 
-MetricSums Trainer::reduced(MetricSums sums) const {
+MetricSums Trainer::reduced(MetricSums sums) {
   std::vector<double> values = sums.metrics;
   values.push_back(sums.samples);
+  const std::size_t own = values.size();
+  const std::vector<double> presence = survivors_.presence(exchange_.rank());
+  values.insert(values.end(), presence.begin(), presence.end());
   exchange_.sum(values);
-  sums.samples = values.back();
-  values.pop_back();
+  const std::vector<int> died = survivors_.note(std::span(values).subspan(own));
+  sums.samples = values[own - 1];
+  values.resize(own - 1);
   sums.metrics = std::move(values);
+  if (died.empty()) return sums;
+  died_.insert(died_.end(), died.begin(), died.end());
+  share_among_survivors();
   return sums;
+}
+
+/// Ranks that run through all samples, each in an order of its own, have nothing to share but the test set.
+void Trainer::share_among_survivors() {
+  const int place = survivors_.place_of(exchange_.rank());
+  test_.share_among(place, survivors_.count());
+  if (train_.front()->sampling().sharing == data::Sharing::kEveryRankAll) return;
+  for (data::Loader* loader : train_) loader->share_among(place, survivors_.count());  // One: there are several ranks.
+  position_.set_step_size(data::positions_per_step(train_.front()->sampling()));
+}
+
+void Trainer::count_samples(const MetricSums& together) {
+  const std::vector<int> died = std::exchange(died_, {});
+  const std::uint64_t from = std::exchange(counted_position_, position_.position());
+  const double before = std::exchange(counted_samples_, together.samples);
+  if (died.empty()) return;
+  const bool shared = train_.front()->sampling().sharing == data::Sharing::kSharded;
+  const auto orders = shared ? 1.0 : static_cast<double>(survivors_.count()) + static_cast<double>(died.size());
+  const double passed = static_cast<double>(position_.position() - from) * orders;
+  const double missing = std::max(0.0, passed - (together.samples - before));
+  if (shared) position_.leave_out(static_cast<std::uint64_t>(missing));
+  if (exchange_.rank() != 0) return;
+  fmt::print(
+      stderr,
+      "{}: {}: {} of the {} {} of epoch {} since position {} are not counted, whose gradients may have been lost. "
+      "{}\n",
+      options_.program, describe_deaths(died), missing, passed, options_.samples, position_.epoch() + 1, from,
+      shared ? fmt::format("From here on the other {} share all {}", survivors_.count(), options_.samples)
+             : fmt::format("The other {} go on, each with all {}", survivors_.count(), options_.samples));
 }
 
 /// `sums` are those of the epoch so far, over all ranks.
@@ -119,11 +156,20 @@ void Trainer::start_or_resume() {
   state_.start_or_resume(found);
   position_.restore(found, options_.samples);
   optimizer_.set_iteration(position_.step());
+  counted_position_ = position_.position();
+  // Between two epochs, a checkpoint has the sums of the last one.
+  counted_samples_ = counted_position_ == 0 ? 0.0 : value_of(found, "here/samples");
   if (exchange_.rank() != 0) return;
   resumed_.samples = value_of(found, "here/samples");
   for (std::size_t i = 0; i < resumed_.metrics.size(); ++i) {
     resumed_.metrics[i] = value_of(found, fmt::format("here/{}", task_.metrics()[i].name));
   }
+}
+
+std::uint64_t Trainer::start_loaders() {
+  std::uint64_t steps = 0;  // The same of each.
+  for (data::Loader* loader : train_) steps = loader->start_epoch_at(position_.epoch(), position_.position());
+  return steps;
 }
 
 double Trainer::learning_rate() const {
@@ -143,10 +189,9 @@ std::uint64_t Trainer::compute_gradients(data::Loader& loader, MetricSums& step_
   }
   // The average of the ranks' gradients is then the gradient of the mean over all samples of the step, also where the
   // ranks' parts differ in size.
-  const auto ranks = static_cast<double>(exchange_.size()) * static_cast<double>(train_.size());
-  const double scale = ranks / static_cast<double>(samples.counted_globally);
-  step_sums.add(task_.train(*batch, position_.step(), scale), samples.counted);
   const std::uint64_t globally = samples.counted_globally;
+  const double scale = static_cast<double>(loader.sampling().ranks) / static_cast<double>(globally);
+  step_sums.add(task_.train(*batch, position_.step(), scale), samples.counted);
   if (keeps_batch) last_batch_.emplace(std::move(*batch));
   return globally;
 }
@@ -187,8 +232,7 @@ void Trainer::check_step() const {
 }
 
 MetricSums Trainer::train_epoch() {
-  std::uint64_t left = 0;  // Steps.
-  for (data::Loader* loader : train_) left = loader->start_epoch_at(position_.epoch(), position_.position());
+  std::uint64_t left = start_loaders();  // Steps.
   ProgressBar bar(fmt::format("epoch {}/{}", position_.epoch() + 1, options_.epochs), position_.step_in_epoch() + left,
                   progress_options_from_environment(STDOUT_FILENO));
   report_.begin(resumed_.samples);
@@ -197,11 +241,15 @@ MetricSums Trainer::train_epoch() {
   while (left > 0) {
     const bool saves = saves_after_step(left);
     train_step(sums, saves);
-    if (--left > 0 && saves) save_within_epoch(sums);
+    if (--left > 0 && saves) left = save_within_epoch(sums) ? start_loaders() : left;
     if (talks() && options_.verbose == 1) bar.update(position_.step_in_epoch(), report_.describe_progress(sums));
   }
   bar.clear();
-  return reduced(sums);
+  sums = reduced(sums);
+  count_samples(sums);
+  counted_position_ = 0;
+  counted_samples_ = 0;
+  return sums;
 }
 
 bool Trainer::saves_after_step(std::uint64_t left) const {
@@ -245,24 +293,31 @@ std::string Trainer::advice() const {
 }
 
 /// What the ranks have summed so far goes to rank 0, as it will be after a resume.
-void Trainer::save_within_epoch(MetricSums& sums) {
+bool Trainer::save_within_epoch(MetricSums& sums) {
   exchange_.settle();
+  const int ranks = survivors_.count();
   const MetricSums together = reduced(sums);
+  count_samples(together);
   sums = exchange_.rank() == 0 ? together : no_sums();
   check_before_saving(false);
   state_.save(position_.samples(), progress(together));
+  return survivors_.count() < ranks;
 }
 
 MetricSums Trainer::evaluate() {
-  MetricSums sums = no_sums();
-  test_.start_epoch(0);
-  while (const auto batch = test_.next()) {
-    exchange_.note_wait("data: test", batch->wait());
-    if (batch->samples().counted > 0) sums.add(task_.evaluate(*batch), batch->samples().counted);
+  for (;;) {
+    const int ranks = survivors_.count();
+    MetricSums sums = no_sums();
+    test_.start_epoch(0);
+    while (const auto batch = test_.next()) {
+      exchange_.note_wait("data: test", batch->wait());
+      if (batch->samples().counted > 0) sums.add(task_.evaluate(*batch), batch->samples().counted);
+    }
+    divergence_.check_sums(sums.metrics, "test ",
+                           fmt::format("after epoch {} (step {} of the run)", position_.epoch(), position_.step()));
+    sums = reduced(sums);
+    if (survivors_.count() == ranks) return sums;
   }
-  divergence_.check_sums(sums.metrics, "test ",
-                         fmt::format("after epoch {} (step {} of the run)", position_.epoch(), position_.step()));
-  return reduced(sums);
 }
 
 void Trainer::check_replicas() const {

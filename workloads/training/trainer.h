@@ -15,6 +15,7 @@
 #include "workloads/training/metric.h"
 #include "workloads/training/run_position.h"
 #include "workloads/training/run_state.h"
+#include "workloads/training/survivors.h"
 #include "workloads/training/task.h"
 
 namespace gyre::training {
@@ -48,7 +49,9 @@ struct Outcome {
 };
 
 /// Trains a task together with the other ranks: epochs over the train loader, an evaluation after each, checkpoints,
-/// curves, and a run that goes on at the sample at which it stopped. Rank 0 prints and writes.
+/// curves, and a run that goes on at the sample at which it stopped. Rank 0 prints and writes. Where the exchange goes
+/// on without ranks that have died, the others notice it at the end of an epoch or before a checkpoint within one, say
+/// so, and share all samples from there on. What the dead ranks have trained since such a moment is not counted.
 class Trainer {
  public:
   /// All must outlive it. The loaders are this rank's: those of `train`, at least one, in a sampler's order, as many on
@@ -63,8 +66,11 @@ class Trainer {
  private:
   bool talks() const { return exchange_.rank() == 0 && options_.verbose > 0; }
   MetricSums no_sums() const { return MetricSums(task_.metrics().size()); }
-  /// Over all ranks.
-  MetricSums reduced(MetricSums sums) const;
+  /// Over the ranks that are left, which is noted, and shares the samples among them.
+  MetricSums reduced(MetricSums sums);
+  void share_among_survivors();
+  /// `together`: what reduced() has made of the epoch so far. Reports what the dead have left out.
+  void count_samples(const MetricSums& together);
   Progress progress(const MetricSums& sums) const;
   void start_or_resume();
   MetricSums train_epoch();
@@ -73,13 +79,17 @@ class Trainer {
   /// Returns how many samples the step has on all ranks.
   std::uint64_t compute_gradients(data::Loader& loader, MetricSums& step, bool keeps_batch);
   void check_step() const;
+  /// Again, where a rank has died with its part of the test set.
   MetricSums evaluate();
   void check_replicas() const;
   /// Whether a checkpoint follows the step that comes next, the first of `left` in this epoch.
   bool saves_after_step(std::uint64_t left) const;
   void check_before_saving(bool evaluates);
   std::string advice() const;
-  void save_within_epoch(MetricSums& sums);
+  /// True where ranks have died, and the rest of the epoch is shared anew: start_loaders().
+  bool save_within_epoch(MetricSums& sums);
+  /// Begins to read the rest of the epoch. Returns its steps.
+  std::uint64_t start_loaders();
   void report_epoch(const MetricSums& trained, const MetricSums& tested);
   void keep_if_best(const MetricSums& tested) const;
   /// Of the step that comes next.
@@ -99,6 +109,10 @@ class Trainer {
   Divergence divergence_;
   RunPosition position_;
   EpochReport report_;
+  Survivors survivors_;
+  std::vector<int> died_;                  // Since the samples were last counted.
+  std::uint64_t counted_position_ = 0;     // Of the epoch's order, up to which samples have been counted …
+  double counted_samples_ = 0;             // … and how many.
   std::optional<data::Batch> last_batch_;  // This rank's, of the step before a checkpoint, until that is written.
   MetricSums resumed_;  // Of the epoch in which, or behind which, a resumed run had stopped: on rank 0 alone.
 };

@@ -74,14 +74,16 @@ class Replacements {
   std::uint64_t step_ = count_ / 8 * 5 + 1;  // Has no common divisor with count_, so that it leads to all.
 };
 
+void check_rank(int rank, int ranks) {
+  if (rank >= 0 && rank < ranks) return;
+  throw Error(ErrorCode::kInvalidArgument, fmt::format("there is no rank {} among {}", rank, ranks));
+}
+
 LoaderOptions checked(LoaderOptions options, const SampleSet& set) {
   options.sampling.count = set.count();
   if (options.threads < 1) throw Error(ErrorCode::kInvalidArgument, "a loader needs at least one thread");
   if (options.sampling.batch_per_rank < 1) throw Error(ErrorCode::kInvalidArgument, "a batch has at least one sample");
-  if (options.rank < 0 || options.rank >= options.sampling.ranks) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("there is no rank {} among {}", options.rank, options.sampling.ranks));
-  }
+  check_rank(options.rank, options.sampling.ranks);
   if (options.sampling.streams < 1 || options.sampling.streams > kMostStreams) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{} streams; from 1 to {} are possible", options.sampling.streams, kMostStreams));
@@ -111,10 +113,6 @@ LoaderPool::LoaderPool(std::shared_ptr<const SampleSet> set, std::vector<Field> 
 }
 
 LoaderPool::~LoaderPool() { GYRE_CHECK(threads_.empty()); }
-
-std::size_t LoaderPool::field_bytes(std::size_t index) const {
-  return decoder_.sample_bytes(index) * static_cast<std::size_t>(options_.sampling.batch_per_rank);
-}
 
 void LoaderPool::plan_memory() {
   std::uint64_t slot_bytes = 0;
@@ -204,6 +202,24 @@ void LoaderPool::stop() {
   threads_.clear();
 }
 
+void LoaderPool::share_among(int rank, int ranks) {
+  check_rank(rank, ranks);
+  const MutexLock lock(mutex_);
+  end_epoch();
+  order_.reset();
+  options_.rank = rank;
+  options_.sampling.ranks = ranks;
+  steps_ = steps_per_epoch(options_.sampling);
+}
+
+void LoaderPool::end_epoch() {
+  next_step_ = steps_here();
+  for (BatchSlot* slot : filling_) slot->begun = slot->batch.samples.size();
+  while (working_ > 0) ready_.wait(mutex_);
+  free_.insert(free_.end(), filling_.begin(), filling_.end());
+  filling_.clear();
+}
+
 void LoaderPool::start_epoch(std::uint64_t epoch, std::uint64_t first_step) {
   if (first_step > steps_) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -226,12 +242,7 @@ std::uint64_t LoaderPool::start_epoch_at(std::uint64_t epoch, std::uint64_t firs
 void LoaderPool::begin(std::uint64_t epoch, std::shared_ptr<const EpochOrder> order, std::uint64_t first_step) {
   {
     const MutexLock lock(mutex_);
-    // Nothing more of the last epoch; what has begun is waited for, because it writes to the slots.
-    next_step_ = steps_here();
-    for (BatchSlot* slot : filling_) slot->begun = slot->batch.samples.size();
-    while (working_ > 0) ready_.wait(mutex_);
-    free_.insert(free_.end(), filling_.begin(), filling_.end());
-    filling_.clear();
+    end_epoch();
     order_ = std::move(order);
     epoch_ = epoch;
     next_step_ = first_step;

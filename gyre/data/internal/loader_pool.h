@@ -51,11 +51,14 @@ class LoaderPool {
   std::uint64_t steps() const { return steps_; }
   const FieldDecoder& decoder() const { return decoder_; }
   const SamplerOptions& sampling() const { return options_.sampling; }
-  std::size_t field_bytes(std::size_t index) const;
+  std::size_t field_bytes(std::size_t index) const {
+    return decoder_.sample_bytes(index) * static_cast<std::size_t>(options_.sampling.batch_per_rank);
+  }
 
   void start_threads();
   /// Ends the threads and waits for them.
   void stop() GYRE_EXCLUDES(mutex_);
+  void share_among(int rank, int ranks) GYRE_EXCLUDES(mutex_);
   void start_epoch(std::uint64_t epoch, std::uint64_t first_step) GYRE_EXCLUDES(mutex_);
   std::uint64_t start_epoch_at(std::uint64_t epoch, std::uint64_t first_position) GYRE_EXCLUDES(mutex_);
   BatchSlot* next(const std::function<void()>& meanwhile) GYRE_EXCLUDES(mutex_);
@@ -72,6 +75,8 @@ class LoaderPool {
   /// Ends the epoch before and begins `epoch` at a step of `order`.
   void begin(std::uint64_t epoch, std::shared_ptr<const EpochOrder> order, std::uint64_t first_step)
       GYRE_EXCLUDES(mutex_);
+  /// Nothing more of the epoch that is read; what has begun is waited for, because it writes to the slots.
+  void end_epoch() GYRE_REQUIRES(mutex_);
   /// Steps of the order that is read.
   std::uint64_t steps_here() const GYRE_REQUIRES(mutex_) { return order_ ? order_->steps() : 0; }
   /// Reads the first sample and plans how many batches the budget holds.
@@ -118,8 +123,8 @@ class LoaderPool {
 
   const std::shared_ptr<const SampleSet> set_;
   const FieldDecoder decoder_;
-  LoaderOptions options_;
-  const std::uint64_t steps_;
+  LoaderOptions options_;  // Its rank and sampling.ranks change only while no thread reads samples.
+  std::uint64_t steps_;
   const std::shared_ptr<MemoryBudget> budget_;
   std::vector<std::thread> threads_;
 
