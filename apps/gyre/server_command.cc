@@ -19,6 +19,7 @@
 #include "apps/gyre/job_user.h"
 #include "apps/gyre/remote.h"
 #include "apps/gyre/run_command.h"
+#include "apps/gyre/server_limits.h"
 #include "gyre/base/account.h"
 #include "gyre/base/error.h"
 #include "gyre/base/process.h"
@@ -219,6 +220,9 @@ ServerCommand::ServerCommand(CLI::App& app)
       ->type_name("S")
       ->check(CLI::Range(5, 86'400))
       ->capture_default_str();
+  verb_->add_option("--limit", limits_, "What one user may take of the server, see below; repeatable")
+      ->type_name("NAME=N")
+      ->allow_extra_args(false);
   const auto add_days = [&](const char* name, int& days, const char* what) {
     verb_->add_option(name, days, what)->type_name("DAYS")->check(cli::whole_number_from(0))->capture_default_str();
   };
@@ -235,7 +239,7 @@ ServerCommand::ServerCommand(CLI::App& app)
   verb_->add_option("--log-level", log_level_, "trace debug info warning error off")
       ->type_name("LEVEL")
       ->capture_default_str();
-  verb_->footer(kExplanation);
+  verb_->footer(fmt::format("{}\n\nLimits of one user, with their defaults:{}", kExplanation, limits_explained()));
 }
 
 fs::path ServerCommand::folder_in(const std::vector<std::string>& environment) const {
@@ -289,13 +293,15 @@ int ServerCommand::back_up(const std::vector<std::string>& environment) const {
 
 int ServerCommand::run(const std::vector<std::string>& environment) const {
   if (backup_verb_->parsed()) return back_up(environment);
+  jobs::service::ServiceOptions options;
+  net::http::ServerOptions http;
+  set_limits(limits_, http.limits, options);
   EndSignals signals;  // Before any thread, so that none of them gets these signals.
   const fs::path folder = folder_in(environment);
   make_folder(folder);
   const fs::path own_file = folder / "server.json";
   const Logger logger = make_logger("server", log_level_);
 
-  jobs::service::ServiceOptions options;
   options.folder = folder;
   options.gyre_program = fs::canonical("/proc/self/exe").string();
   check_job_user(job_user_);
@@ -314,7 +320,6 @@ int ServerCommand::run(const std::vector<std::string>& environment) const {
   auto service = std::make_shared<Service>(options);
   ServerFile own{.user = own_user(*service), .folder = folder.string()};
 
-  net::http::ServerOptions http;
   http.what = "the job server";
   http.endpoints = endpoints(environment, folder);
   http.socket_mode = kDoorMode;

@@ -37,6 +37,7 @@ class ServerCommand {
   std::string server_file_;
   std::string job_user_ = "nobody";
   int lease_seconds_ = 120;
+  std::vector<std::string> limits_;
   int keep_jobs_days_ = 0;
   int keep_events_days_ = 365;
   int keep_code_days_ = 30;

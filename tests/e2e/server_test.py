@@ -460,3 +460,21 @@ def test_many_followers_of_one_job_each_get_all_of_it(pool: JobServer) -> None:
         thread.join()
     assert outputs[0].endswith("last é".encode())
     assert len(set(outputs)) == 1
+
+
+def test_a_limit_that_is_none_is_refused_in_one_sentence(gyre: Path, tmp_path: Path) -> None:
+    """A server that starts with another limit than was meant would be noticed only when it is reached."""
+    for limit, words in (
+        ("folowers=1", "--limit: there is no limit 'folowers'; did you mean 'followers'?"),
+        ("x=1", "--limit: there is no limit 'x'; the limits are requests, followers, bodies, queued-jobs"),
+        ("followers", "--limit: 'followers' must be NAME=N, as in followers=100"),
+        ("bodies=0", "--limit bodies: '0' is not a whole number from 1 to 1000000000"),
+        ("bodies=1k", "--limit bodies: '1k' is not a whole number from 1 to 1000000000"),
+        ("requests=9999999999999999999999", "is not a whole number from 1 to 1000000000"),
+    ):
+        command = [str(gyre), "server", "--folder", str(tmp_path / "state"), "--limit", limit]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 2, done.stderr
+        assert words in done.stderr
+        assert len(done.stderr.splitlines()) <= 2, done.stderr  # The second names --help.
+        assert not (tmp_path / "state").exists()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import select
 import socket
 import time
 from collections.abc import Iterator
@@ -29,8 +30,8 @@ def server(request: pytest.FixtureRequest, gyre: Path, tmp_path: Path, evidence:
     started.close()
 
 
-def begin(server: JobServer) -> None:
-    server.start()
+def begin(server: JobServer, *options: str) -> None:
+    server.start(*options)
     server.ok("workspace", "create", "hers")
     server.ok("user", "create", "ada", *(["--trusted"] if server.run_as else []))
     server.ok("workspace", "add-owner", "hers", "ada")
@@ -163,3 +164,35 @@ def test_the_audit_log_says_who_did_what_from_where_and_no_secret(server: JobSer
     assert ("PUT /workspaces/hers/experiments/default/jobs/j", "ok") in of_ada
     assert of_ada[-1] == ("DELETE /workspaces/hers/clusters/pool", "NotAdministrator")
     assert {line["from"].rpartition(" ")[2] for line in lines if line["user"] == "ada"} == {"20001"}
+
+
+def test_the_shares_of_a_user_are_options_of_the_server(server: JobServer) -> None:
+    """They were constants, so that nobody could fit them to a small machine or a large team."""
+    limits = ("requests=40", "followers=2", "bodies=1", "queued-jobs=3", "queued-jobs=2")
+    begin(server, *(word for limit in limits for word in ("--limit", limit)))
+    follow = endless_job(server)
+    followers = [connect(server, "ada") for _ in range(3)]
+    heads = [answer_to(follower, follow) for follower in followers]
+    assert [head.split(" ", 2)[1] for head in heads] == ["200", "200", "429"]
+    put = "PUT /workspaces/hers/experiments/default/jobs/{} HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n"
+    bodies = [connect(server, "ada") for _ in range(2)]
+    for body in bodies:
+        body.sendall(put.format("half").encode() + b"{")
+    refused = select.select(bodies, [], [], 8)[0]  # Whichever came second; after 10 s the other one is cut off.
+    assert len(refused) == 1
+    assert b"TooManyBodies" in refused[0].recv(65536)
+    for body in bodies:
+        body.close()
+    for follower in followers:
+        follower.close()
+    submit = ("job", "submit", "--", "true")  # They wait for the node of the endless one.
+    done = [server.verb(*submit, account="ada", env=HERS) for _ in range(3)]
+    assert [each.returncode == 0 for each in done] == [True, True, False], done
+    assert "2 jobs of user 'ada' wait already" in done[2].stderr
+    busy = connect(server, "ada")
+    busy.sendall(b"GET /workspaces HTTP/1.1\r\nHost: h\r\n\r\n" * 400)
+    answers = b""
+    while b"TooManyRequests" not in answers:
+        answers += busy.recv(65536)
+    busy.close()
+    (server.share / "go").touch()
