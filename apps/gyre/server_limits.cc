@@ -87,7 +87,7 @@ void set_limits(const std::vector<std::string>& texts, ServerLimits& server, Ser
       throw UsageError(fmt::format("--limit: '{}' must be NAME=N, as in followers=100", text));
     }
     const Limit& limit = limit_named(std::string_view(text).substr(0, equals));
-    const std::string_view digits = std::string_view(text).substr(equals + 1);
+    const std::string digits = text.substr(equals + 1);
     std::int64_t value = 0;
     const char* end = digits.data() + digits.size();
     const auto [rest, failure] = std::from_chars(digits.data(), end, value);

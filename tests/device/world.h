@@ -72,10 +72,11 @@ class World {
   /// Runs what stands before and in `target`, without counting as a wait of the program. For the delegate's own thread.
   void run_blocking(Position target) { drain(target); }
 
-  /// Memory of `device` as tensors see it: the host faults when it touches it. Full of 0xff; where it was freed before, by a
-  /// step on `stream`, as a first kernel of its new owner would overwrite it.
+  /// Memory of `device` as tensors see it: the host faults when it touches it. Full of 0xff; where it was freed before,
+  /// by a step on `stream`, as a first kernel of its new owner would overwrite it.
   void* allocate(int device, size_t bytes, StreamId stream);
-  /// It goes to the next who allocates as much on the same stream, once all recorded streams have passed what is queued now.
+  /// It goes to the next who allocates as much on the same stream, once all recorded streams have passed what is queued
+  /// now.
   void release(void* memory);
   void record(void* memory, StreamId stream);
   int device_of(const void* memory) const;

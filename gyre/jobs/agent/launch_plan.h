@@ -43,8 +43,8 @@ int ports_needed(const WorkOrder& order, int node);
 /// own node does not matter: all nodes come to the same plan. Pure.
 ///
 /// Every toolkit's program is started as Batch AI did. What ran under mpirun there runs under mpirun where all nodes
-/// have the same MPI, else under `gyre run`, as in jobs with the variable GYRE_KERAS_2018. Lines refer to $GYRE_PROGRAM and $GYRE_REMOTE_SHELL, which every process
-/// has.
+/// have the same MPI, else under `gyre run`, as in jobs with the variable GYRE_KERAS_2018. Lines refer to $GYRE_PROGRAM
+/// and $GYRE_REMOTE_SHELL, which every process has.
 std::vector<NodePlan> launch_plan(const WorkOrder& order, const std::vector<NodeFacts>& facts);
 
 /// How many processes AZ_BATCHAI_MPI_HOST_FILE speaks of; 0: the job's own line decides.
