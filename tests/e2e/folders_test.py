@@ -341,15 +341,24 @@ def test_an_exported_model_keeps_the_names(photos: Path, model: Path, tmp_path: 
         assert accuracy_in(done.stdout) > 0.8
 
 
-def test_a_model_without_names_is_not_compared_with_other_folders(photos: Path, model: Path, tmp_path: Path) -> None:
+def without_names(model: Path, folder: Path) -> Path:
+    """As if it had been trained on files whose labels are numbers."""
     metadata, tensors = _core.read_checkpoint(str(max((model / "checkpoints").glob("checkpoint-*.safetensors"))))
     del metadata["classes"]
-    (tmp_path / "old.safetensors").write_bytes(_core.encode_checkpoint(metadata, tensors))
-    done = score(tmp_path / "old.safetensors", photos)
+    (folder / "old.safetensors").write_bytes(_core.encode_checkpoint(metadata, tensors))
+    return folder / "old.safetensors"
+
+
+def test_a_model_without_names_is_not_compared_with_other_folders(photos: Path, model: Path, tmp_path: Path) -> None:
+    old = without_names(model, tmp_path)
+    unknown = score(old, photos)
+    assert unknown.returncode == 1
+    assert "State the names of the model's classes with --class-names" in unknown.stderr
+    done = score(old, photos, "--class-names", ",".join(sorted(COLOURS)))
     assert done.returncode == 0, done.stderr
-    assert "its classes 0 to 2 are taken for the folders in the order of their names" in done.stdout
+    assert accuracy_in(done.stdout) > 0.8
     shutil.copytree(photos / "日本", tmp_path / "data" / "日本")
-    one = score(tmp_path / "old.safetensors", tmp_path / "data")
+    one = score(old, tmp_path / "data")
     assert one.returncode == 1
     assert "the model has 3 classes without names" in one.stderr
 
@@ -429,21 +438,23 @@ def test_samples_of_other_files_have_positions(model: Path, tmp_path: Path) -> N
     for shard in range(2):
         examples = [{"image": png_of(shard * 2 + i), "label": shard} for i in range(2)]
         write_tfrecords(tmp_path / f"part-{shard}.tfrecord", examples)
-    done = score(model, tmp_path / "part-*", "--out", tmp_path / "scores.csv")
+    names = ",".join(sorted(COLOURS))
+    done = score(model, tmp_path / "part-*", "--out", tmp_path / "scores.csv", "--class-names", names)
     assert done.returncode == 0, done.stderr
     rows = rows_of(tmp_path / "scores.csv")
     assert [row["file"] for row in rows] == [f"{tmp_path}/part-{i // 2}.tfrecord:{i % 2}" for i in range(4)]
-    assert rows[3]["class"] == sorted(COLOURS)[1]  # A label of the files is a number; its name is the model's.
+    assert rows[3]["class"] == sorted(COLOURS)[1]
 
 
 def test_labels_of_files_that_the_model_does_not_have_are_reported_and_not_counted(model: Path, tmp_path: Path) -> None:
     labels = [0, 1, 7, -1]
     write_tfrecords(tmp_path / "some", [{"image": png_of(i), "label": label} for i, label in enumerate(labels)])
-    some = score(model, tmp_path / "some")
+    old = without_names(model, tmp_path)
+    some = score(old, tmp_path / "some")
     assert some.returncode == 0, some.stderr
     assert re.search(r": 4 images in .*, accuracy \S+ of the 2 images with a class of the model$", some.stdout, re.M)
     assert "labels that the model does not have, and not counted: -1, 7" in some.stdout
     write_tfrecords(tmp_path / "none", [{"image": png_of(0), "label": 7}])
-    none = score(model, tmp_path / "none")
+    none = score(old, tmp_path / "none")
     assert none.returncode == 1
     assert "no label of the data is a class of the model (0 to 2): 7" in none.stderr

@@ -15,6 +15,9 @@ from pathlib import Path
 import pytest
 import torch
 from gyre.core import _core
+from gyre.datasets import cifar10
+from gyre.errors import InvalidArgumentError
+from gyre.models.class_names import names_beside, read_names
 from safetensors.torch import load_file
 
 from gyre.models import load_model
@@ -79,7 +82,9 @@ def test_a_checkpoint_scores_as_its_program_did(resnet: tuple[Path, str], tmp_pa
 
 def test_ranks_share_the_data_and_rank_0_writes_it_in_order(resnet: tuple[Path, str], tmp_path: Path) -> None:
     folder, _ = resnet
-    score = ("gyre", "score", "--model", folder / "run", "--data", folder / "tfrecord" / "validation-*")
+    names = ",".join(sorted(path.name for path in (folder / "folder" / "validation").iterdir()))
+    data = folder / "tfrecord" / "validation-*"
+    score = ("gyre", "score", "--model", folder / "run", "--data", data, "--class-names", names)
     alone = run(*score, "--out", tmp_path / "alone.csv")
     assert alone.returncode == 0, alone.stderr
     together = run("gyre", "run", "-n", 3, "--", *score, "--batch-size", 5, "--out", tmp_path / "together.csv")
@@ -136,6 +141,67 @@ def test_cifar10_scores_as_gyre_cifar10_did(data: Path, tmp_path: Path) -> None:
     done = run("gyre", "score", "--model", tmp_path / "run", "--data", tests[0])
     assert done.returncode == 0, done.stderr
     assert last("accuracy", done.stdout) == last("test accuracy", output)
+
+
+def test_a_model_with_names_scores_numbers_by_their_names_and_never_by_number(data: Path, tmp_path: Path) -> None:
+    """Of classes in another order most images counted as wrong, without a word."""
+    output = trained("gyre-cifar10", "--data-dir", data, "--output-dir", tmp_path / "run", "--epochs", 1)
+    expected = last("test accuracy", output)
+    digits = [f"digit {number}" for number in range(10)]
+    (data / "cifar-10-batches-bin" / "batches.meta.txt").write_text("\n".join(digits) + "\n\n")
+    # The same network, as if it had been trained on class folders of these names in another order: 9 comes first.
+    metadata, tensors = _core.read_checkpoint(str(max((tmp_path / "run" / "checkpoints").glob("checkpoint-*"))))
+    metadata["classes"] = json.dumps(digits[::-1])
+    turned = [(n, k, s, _turned(v) if s[:1] == [10] else v) for n, k, s, v in tensors]
+    (tmp_path / "named.safetensors").write_bytes(_core.encode_checkpoint(metadata, turned))
+    test_batch = data / "cifar-10-batches-bin" / "test_batch.bin"
+    score = ("gyre", "score", "--model", tmp_path / "named.safetensors", "--data")
+    for place in (test_batch, data, data / "cifar-10-batches-bin"):
+        done = run(*score, place, "--out", tmp_path / "scores.csv")
+        assert done.returncode == 0, done.stderr
+        assert last("accuracy", done.stdout) == expected
+        assert "the data's labels have the names of" in done.stdout
+        assert ("scored of" in done.stdout) == (place != test_batch)
+    line = next(csv.DictReader((tmp_path / "scores.csv").open()))
+    assert line["class"] == digits[9 - int(line["label"])]
+    alone = tmp_path / "alone" / "test_batch.bin"
+    alone.parent.mkdir()
+    alone.write_bytes(test_batch.read_bytes())
+    refused = run(*score, alone)
+    assert refused.returncode == 1
+    assert "the data's labels are numbers: it cannot be known which is which. State the names" in refused.stderr
+    stated = run(*score, alone, "--class-names", ",".join(digits))
+    assert last("accuracy", stated.stdout) == expected, stated.stderr
+    few = run(*score, alone, "--class-names", ",".join(digits[:3]))
+    assert "there are names for 0 to 2 only" in few.stderr
+    others = run(*score, alone, "--class-names", "cat,dog")
+    assert "the data has none of the model's classes: by --class-names it has cat, dog" in others.stderr
+
+
+def _turned(values: bytes) -> bytes:
+    return torch.frombuffer(bytearray(values), dtype=torch.float32).view(10, -1).flip(0).contiguous().numpy().tobytes()
+
+
+def test_names_of_classes_in_cifar10s_pickle_are_read_and_twice_the_same_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "batches.meta").write_bytes(cifar10.python_meta(("cat", "dog"), 10))
+    names = names_beside([str(tmp_path / "test_batch")])
+    assert names is not None
+    assert names.names == ("cat", "dog")
+    assert names_beside(str(tmp_path / "validation.tar")) is None
+    with pytest.raises(InvalidArgumentError, match="has the class cat twice"):
+        read_names("cat,dog,cat")
+    with pytest.raises(InvalidArgumentError, match="neither a file nor a list"):
+        read_names("cat")
+
+
+def test_a_workers_optimizer_is_not_taken_for_a_network(data: Path, tmp_path: Path) -> None:
+    program = ("gyre-cifar10", "--data-dir", data, "--output-dir", tmp_path / "run", "--consistency", "local:2")
+    trained("gyre", "run", "-n", 2, "--", *program, "--epochs", 1)
+    folder = tmp_path / "run" / "checkpoints" / "worker-1"
+    for words in (("score", "--data", data, "--model"), ("export", "--out", tmp_path / "out")):
+        done = run("gyre", *words, folder)
+        assert done.returncode == 1
+        assert "is the optimizer of worker 1 alone, for --resume: the network is in" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@
 #include "gyre/store/node/data_files.h"
 #include "gyre/store/reading/data_files.h"
 #include "gyre/train/data_timeline.h"
+#include "python/gyre/core/evaluated_files.h"
 #include "python/gyre/core/interruptible.h"
 #include "python/gyre/core/memory_binding.h"
 #include "python/gyre/core/process_bound.h"
@@ -155,6 +156,12 @@ std::vector<std::string> to_paths(const std::vector<nanobind::bytes>& names) {
 
 nanobind::bytes to_bytes(const std::string& text) { return nanobind::bytes(text.data(), text.size()); }
 
+std::vector<nanobind::bytes> to_bytes(const std::vector<std::string>& texts) {
+  std::vector<nanobind::bytes> all;
+  for (const std::string& text : texts) all.push_back(to_bytes(text));
+  return all;
+}
+
 /// store::DataFiles, as Python and the loaders that it makes share them.
 class DataFiles {
  public:
@@ -166,9 +173,13 @@ class DataFiles {
     const auto found = run_interruptibly([files = files_, given = files_->add({name.c_str(), name.size()})] {
       return data::find_files(given, files->opener());
     });
-    std::vector<nanobind::bytes> names;
-    for (const std::string& file : found) names.push_back(to_bytes(file));
-    return names;
+    return to_bytes(found);
+  }
+  std::vector<nanobind::bytes> find_evaluated(const nanobind::bytes& name) {
+    const auto found = run_interruptibly([files = files_, given = files_->add({name.c_str(), name.size()})] {
+      return evaluated_files(given, files->opener());
+    });
+    return to_bytes(found);
   }
   const std::shared_ptr<store::DataFiles>& shared() const { return files_; }
 
@@ -382,7 +393,9 @@ void bind_files(nanobind::module_& module) {
       .def("add", &DataFiles::add, nb::arg("name"),
            "The name under which it is found, without what is secret in a URL.")
       .def("find", &DataFiles::find, nb::arg("name"),
-           "What a loader is given for the name of a folder or a file, or a pattern.");
+           "What a loader is given for the name of a folder or a file, or a pattern.")
+      .def("find_evaluated", &DataFiles::find_evaluated, nb::arg("name"),
+           "The validation or test files of a folder that a training program accepts; empty if it is no such folder.");
   nb::class_<DataFile>(module, "DataFile", "A file of this machine or of a source.")
       .def(nb::init<const nb::bytes&>(), nb::arg("name"))
       .def_prop_ro("name", &DataFile::name)

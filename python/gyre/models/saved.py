@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from gyre.core import _core
 from gyre.data import IMAGENET_MEAN, IMAGENET_STD
-from gyre.errors import CorruptDataError, InvalidArgumentError, NotFoundError
+from gyre.errors import CorruptDataError, Error, InvalidArgumentError, NotFoundError
 from gyre.models.networks import Cifar10Cnn, CosmoFlow, Network, ResNet
 
 DESCRIPTION = "model.json"
@@ -27,6 +27,7 @@ DEFINITION = "model.py"
 INSIDE = "gyre.json"
 
 _CHECKPOINT = re.compile(r"checkpoint-[0-9]{8,}\.safetensors")
+_WORKER = re.compile(r"worker-(?P<worker>[0-9]+)")
 _COSMOFLOW = re.compile(
     r"size (?P<size>\d+) channels (?P<channels>\d+) conv (?P<convolutions>\d+)x(?P<conv_size>\d+) "
     r"kernel (?P<kernel_size>\d+) fc (?P<fc1_size>\d+) (?P<fc2_size>\d+) out (?P<targets>\d+)"
@@ -190,6 +191,8 @@ _DESCRIBERS = {
 def _with_weights(description: Description, path: Path) -> nn.Module:
     network = description.make(path)
     saved = {name: (kind, shape, data) for name, kind, shape, data in _core.read_checkpoint(str(path))[1]}
+    if not saved.keys() & network.state_dict().keys():
+        raise _without_network(path, description)
     weights = {}
     for name, tensor in network.state_dict().items():
         if name not in saved:
@@ -207,6 +210,17 @@ def _with_weights(description: Description, path: Path) -> nn.Module:
             raise CorruptDataError(f"{path}: '{name}' has values that are not finite: its training diverged")
     network.load_state_dict(weights, strict=False)
     return network.eval()
+
+
+def _without_network(path: Path, description: Description) -> Error:
+    """With parameter servers each worker's own optimizer is in a folder worker-N beside the job's checkpoints."""
+    of_worker = _WORKER.fullmatch(path.absolute().parent.name)
+    if of_worker is None:
+        return CorruptDataError(f"{path} has none of the tensors of {description.network}")
+    whole = path.absolute().parent.parent
+    return InvalidArgumentError(
+        f"{path} is the optimizer of worker {of_worker['worker']} alone, for --resume: the network is in {whole}"
+    )
 
 
 def _load_program(path: Path) -> SavedModel:

@@ -9,8 +9,8 @@ import os
 import secrets
 import sys
 import time
-import unicodedata
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -23,14 +23,16 @@ from gyre.core import _core
 from gyre.data import Loader, floats, image, ints, raw
 from gyre.data._fields import Field
 from gyre.errors import CorruptDataError, Error, InvalidArgumentError, MismatchError
+from gyre.models.class_names import ClassNames, StatedNames, names_beside, quantity, read_names, shown
 from gyre.models.saved import Description, SavedModel, load_model
 
 _EPILOG = """\
 M is a checkpoint, a run's folder, or the output of `gyre export`; D is data in any form that the training programs
-accept: a folder of class folders of images, TFRecord or tar files, CIFAR-10's files. Class folders are compared with
-the model's classes by name. With --no-labels D can also be an image, a folder of images at any depth, or -: a list of
-files on standard input, a line each or as `find -print0` writes it. Samples keep the order of their files, whatever the
-number of ranks.
+accept: a folder of class folders of images, TFRecord or tar files, CIFAR-10's files, or their --data-dir, of which the
+validation or test set is scored. Classes are compared by name. If only the model or only the data has names, and the
+other side numbers, --class-names says which is which; CIFAR-10's batches.meta is read where it is there. With
+--no-labels D can also be an image, a folder of images at any depth, or -: a list of files on standard input, a line
+each or as `find -print0` writes it. Samples keep the order of their files, whatever the number of ranks.
 
 Examples:
   gyre score --model /tmp/resnet --data photos/validation --out predictions.csv
@@ -59,14 +61,24 @@ def parser() -> Parser:
         help="write a line for each sample into this CSV file (with --no-labels otherwise to standard output)",
     )
     whole.add_argument("--batch-size", type=int, default=64, metavar="N", help="per rank and step (default: 64)")
+    whole.add_argument(
+        "--class-names",
+        metavar="NAMES",
+        help="the names of the classes 0, 1, …, of a model or of data that has only their numbers: a file with a name "
+        "per line, or names separated by commas",
+    )
     whole.add_argument("--no-labels", action="store_true", help="predict only: the data has no labels")
     return whole
 
 
-def files_of(data: str) -> str | list[str]:
-    """The list on rank 0's standard input for "-": lines, or what `find -print0` writes."""
+def files_of(data: str, labels: bool) -> str | list[str]:
+    """The list on rank 0's standard input for "-": lines, or what `find -print0` writes. Of a training program's
+    --data-dir what it evaluates with, if that has labels."""
     if data != "-":
-        return data
+        evaluated = _core.DataFiles(0).find_evaluated(os.fsencode(data)) if labels else []
+        if len(evaluated) == 1:
+            return os.fsdecode(evaluated[0])
+        return [os.fsdecode(file) for file in evaluated] or data
     lines: list[bytes] = []
     if ranks.rank() == 0:
         text = sys.stdin.buffer.read()
@@ -110,9 +122,8 @@ def fields_of(description: Description, imagenet: bool, labels: bool) -> dict[st
     return {**fields, "label": ints(key=_IMAGENET_LABEL, offset=-1) if imagenet else ints(key="label")}
 
 
-def open_data(arguments: argparse.Namespace, description: Description) -> Loader:
+def open_data(files: str | list[str], arguments: argparse.Namespace, description: Description) -> Loader:
     """ImageNet's TFRecord files have names of their own for the features."""
-    files = files_of(arguments.data)
     labels = not arguments.no_labels
 
     def opened(imagenet: bool, labels: bool) -> Loader:
@@ -152,82 +163,6 @@ def input_of(batch: Any, description: Description) -> Tensor:
     return volumes if description.transform == "log1p" else volumes / volumes.mean((1, 2, 3, 4), keepdim=True)
 
 
-class ClassNames:
-    """The names of the classes, the model's and the data's, which are compared by name."""
-
-    def __init__(self, description: Description, loader: Loader) -> None:
-        """MISMATCH if the data has none of the model's classes, or they cannot be compared."""
-        self._count = int(description.arguments["classes"])
-        self._names = list(description.classes) or loader.classes
-        self._there = loader.samples_per_class
-        self._remarks: list[str] = []
-        if loader.classes and not description.classes:
-            self._trust_numbers(loader.classes)
-        self._names += loader.classes[len(self._names) :]
-        if description.classes and self._there:
-            self._compare()
-
-    def _trust_numbers(self, folders: list[str]) -> None:
-        if len(folders) != self._count:
-            raise MismatchError(
-                f"the model has {self._count} classes without names, because it was not trained on class folders, and "
-                f"the data has {len(folders)} folders ({shown(folders)}): it cannot be known which is which"
-            )
-        self._remarks.append(
-            f"the model has no names of classes; its classes 0 to {self._count - 1} are taken for the folders in the "
-            "order of their names"
-        )
-
-    def _compare(self) -> None:
-        known = list(zip(self._names, self._there, strict=True))
-        missing = [name for name, images in known[: self._count] if images == 0]
-        unknown = known[self._count :]
-        if len(missing) == self._count:
-            raise MismatchError(
-                f"the data has none of the model's classes: it has {shown([name for name, _ in unknown])}, and the "
-                f"model was trained with {shown(self._names[: self._count])}"
-            )
-        if unknown:
-            described = shown([f"{name} ({quantity(images, 'image')})" for name, images in unknown])
-            self._remarks.append(f"unknown to the model, and not counted: {described}")
-        by_letters = {unicodedata.normalize("NFC", name): name for name in missing}
-        for name, _ in unknown:
-            if unicodedata.normalize("NFC", name) in by_letters:
-                self._remarks.append(
-                    f"the folder {name} and the model's class of that name have other bytes for the same letters "
-                    "(Unicode NFC and NFD); rename the folder, so that its images count"
-                )
-        if missing:
-            self._remarks.append(f"without an image: {shown(missing)} ({len(missing)} of {self._count} classes)")
-
-    @property
-    def remarks(self) -> list[str]:
-        return self._remarks
-
-    def is_known(self, label: int) -> bool:
-        return 0 <= label < self._count
-
-    @property
-    def numbers(self) -> str:
-        return f"0 to {self._count - 1}"
-
-    def has_name(self, label: int) -> bool:
-        return 0 <= label < len(self._names)
-
-    def name(self, label: int) -> str:
-        """The number where there is no name."""
-        return self._names[label] if self.has_name(label) else str(label)
-
-
-def quantity(count: int, one: str) -> str:
-    return f"{count} {one}" + ("" if count == 1 else "s")
-
-
-def shown(names: Sequence[str]) -> str:
-    most = 5
-    return ", ".join(names[:most]) + (", …" if len(names) > most else "")
-
-
 class Classes:
     """For a classifier: the columns of a line, and the sums."""
 
@@ -237,7 +172,7 @@ class Classes:
         self._correct = 0
         self._counted = 0
         self._samples = 0
-        self._unknown_numbers: set[int] = set()
+        self._unknown: set[str] = set()
 
     def header(self) -> list[str]:
         if self._labels:
@@ -251,13 +186,13 @@ class Classes:
             own: list[object] = []
             own_name: list[object] = []
             if labels is not None:
-                label = int(labels[i])
+                label = self._names.class_of(int(labels[i]))
                 known = self._names.is_known(label)
                 self._samples += 1
                 self._counted += known
                 self._correct += label == answer
-                if not known and not self._names.has_name(label):
-                    self._unknown_numbers.add(label)
+                if not known and not self._names.is_counted(label):
+                    self._unknown.add(self._names.name(label))
                 own, own_name = [label if known else ""], [self._names.name(label)]
             yield [*own, answer, f"{float(probabilities[i]):.6g}", name, *own_name, self._names.name(answer)]
 
@@ -265,7 +200,7 @@ class Classes:
         """MISMATCH if no label is one of the model's."""
         if not self._counted:
             raise MismatchError(
-                f"no label of the data is a class of the model ({self._names.numbers}): {self._shown_numbers()}"
+                f"no label of the data is a class of the model ({self._names.numbers}): {self._shown_unknown()}"
             )
         of = f" of the {quantity(self._counted, 'image')} with a class of the model"
         return f"accuracy {self._correct / self._counted:.4f}{of if self._counted < self._samples else ''}"
@@ -273,11 +208,11 @@ class Classes:
     def remarks(self) -> list[str]:
         if not self._labels:
             return []
-        numbers = [f"labels that the model does not have, and not counted: {self._shown_numbers()}"]
-        return [*self._names.remarks, *(numbers if self._unknown_numbers else [])]
+        unknown = [f"labels that the model does not have, and not counted: {self._shown_unknown()}"]
+        return [*self._names.remarks, *(unknown if self._unknown else [])]
 
-    def _shown_numbers(self) -> str:
-        return shown([str(label) for label in sorted(self._unknown_numbers)])
+    def _shown_unknown(self) -> str:
+        return shown(sorted(self._unknown, key=lambda name: (len(name), name) if name.isdigit() else (0, name)))
 
 
 class Values:
@@ -353,17 +288,37 @@ class _NoWriter:
         """No output was requested."""
 
 
+def stated_names(arguments: argparse.Namespace, description: Description) -> StatedNames | None:
+    """Of --class-names. INVALID_ARGUMENT if they cannot be those of this model."""
+    if arguments.class_names is None:
+        return None
+    if description.input == "volume":
+        raise InvalidArgumentError("--class-names is for networks that classify; this one predicts numbers")
+    stated = read_names(arguments.class_names)
+    count = int(description.arguments["classes"])
+    if not description.classes and len(stated.names) != count:
+        raise InvalidArgumentError(f"--class-names has {len(stated.names)} names, and the model {count} classes")
+    return stated
+
+
 def run(arguments: argparse.Namespace) -> str:
     """The text that rank 0 prints at the end; empty on the others."""
     model = load_model(arguments.model)
-    loader = open_data(arguments, model.description)
     labels = not arguments.no_labels
     is_volume = model.description.input == "volume"
+    stated = stated_names(arguments, model.description)
+    description = model.description
+    if stated and not description.classes:
+        description = replace(description, classes=stated.names)
+    files = files_of(arguments.data, labels)
+    loader = open_data(files, arguments, description)
+    if stated and model.description.classes and loader.classes:
+        raise InvalidArgumentError("leave out --class-names: both the model and the data name their classes")
     table: Classes | Values
     if is_volume:
-        table = Values(labels, int(model.description.arguments["targets"]))
+        table = Values(labels, int(description.arguments["targets"]))
     else:
-        table = Classes(labels, ClassNames(model.description, loader))
+        table = Classes(labels, ClassNames(description, loader, stated or names_beside(files), labels))
     started = time.monotonic()
     if ranks.rank() > 0:
         score(model, loader, table, _NoWriter())
@@ -377,7 +332,9 @@ def run(arguments: argparse.Namespace) -> str:
         words.append(table.summary())
     first = f"{model.path}: {', '.join(words)}" + (f"; each in {arguments.out}" if arguments.out else "")
     left_out = [f"left out: {loader.left_out}"] if loader.left_out else []
-    return "\n".join([first, *left_out, *table.remarks()])
+    chosen = files[0] if isinstance(files, list) else files
+    inside = [f"scored of {arguments.data}: {chosen}"] if arguments.data not in ("-", chosen) else []
+    return "\n".join([first, *inside, *left_out, *table.remarks()])
 
 
 def _lines_of(file: TextIO, table: Classes | Values) -> Any:
