@@ -66,6 +66,27 @@ def test_the_folder_of_a_worker_of_an_earlier_run_is_not_taken_for_the_new_ones(
     assert program.train(2, 50, run, *way, epochs=1).returncode == 0
 
 
+def test_what_a_killed_run_was_writing_is_removed_and_nothing_else(data: Path, tmp_path: Path) -> None:
+    """Each kill in a write left a file as large as a checkpoint for ever."""
+    program = program_called("gyre-cifar10", data, tmp_path)
+    run = tmp_path / "run"
+    way = ("--consistency", "local:2")
+    assert program.train(2, 50, run, *way, epochs=1).returncode == 0
+    folder = run / "checkpoints"
+    drafts = [
+        folder / f"{checkpoints(run)[-1].name}.0a1b.tmp",
+        folder / "best-accuracy.safetensors.2c3d.tmp",
+        folder / "worker-1" / f"{checkpoints(run)[-1].name}.4e5f.tmp",
+    ]
+    others = [folder / "notes.tmp", folder / "checkpoint-of-mine.txt"]
+    for file in (*drafts, *others):
+        file.write_bytes(b"cut")
+    resumed = program.train(2, 50, run, *way, "--resume", epochs=2)
+    assert resumed.returncode == 0, resumed.stderr
+    assert [file for file in drafts if file.exists()] == []
+    assert [file for file in others if not file.exists()] == []
+
+
 def test_a_checkpoint_of_another_program_is_refused_by_its_name(data: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert program_called("gyre-cifar10", data, tmp_path).train(1, 100, run, epochs=1).returncode == 0

@@ -83,6 +83,17 @@ std::string describe_change(const Sameness& what, const std::string& before) {
   return shown ? fmt::format("{} was {} and is {} now", what.name, before, now) : fmt::format("{} changed", what.name);
 }
 
+/// What a run that was killed while it wrote has left of write_file_atomically(): files as large as checkpoints.
+void remove_drafts(const std::filesystem::path& folder) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    const bool ours =
+        name.starts_with("checkpoint-") || name.starts_with(kBestPrefix) || name.starts_with(kUnreportedFile);
+    std::error_code ignored;
+    if (ours && name.ends_with(".tmp")) std::filesystem::remove(entry.path(), ignored);
+  }
+}
+
 }  // namespace
 
 RunState::RunState(const RunOptions& options, RunIdentity identity, train::GradientExchange& exchange,
@@ -127,6 +138,7 @@ void RunState::start_or_resume(Progress& progress) {
     lock_.emplace(options_.checkpoints(), options_.checkpoints_option());
     if (!lock_->remark().empty()) fmt::print(stderr, "{}: {}\n", options_.program, lock_->remark());
     checkpoints_.emplace(options_.checkpoints(), options_.keep_checkpoints);
+    remove_drafts(options_.checkpoints());  // The lock says that nobody writes them.
     samples_ = identity_.samples();
     std::optional<train::CheckpointFolder::Found> found;
     if (options_.resume || options_.resume_changed) found = checkpoints_->find_latest_valid(require_finite);
@@ -139,17 +151,21 @@ void RunState::start_or_resume(Progress& progress) {
     }
     tensorboard_ = std::make_unique<data::TensorboardWriter>(options_.curves());
   } else if (!exchange_.replicas_are_equal()) {
-    const auto folder = options_.checkpoints() / fmt::format("{}{}", kWorkerPrefix, exchange_.rank());
-    checkpoints_.emplace(folder, options_.keep_checkpoints);
+    checkpoints_.emplace(own_folder(), options_.keep_checkpoints);
   }
   for (std::size_t i = 0; leader && i < progress.size(); ++i) values[i] = progress[i].second;
   exchange_.sum(values);
+  if (!leader && checkpoints_) remove_drafts(own_folder());  // Rank 0 has the lock by now.
   for (std::size_t i = 0; i < progress.size(); ++i) progress[i].second = values[i];
   exchange_.broadcast(state_);
   exchange_.broadcast(exchange_state_);
   if (values.back() == 0) return;
   newest_ = static_cast<std::uint64_t>(values.back()) - 1;
   if (!leader && checkpoints_) load_own(*newest_);
+}
+
+std::filesystem::path RunState::own_folder() const {
+  return options_.checkpoints() / fmt::format("{}{}", kWorkerPrefix, exchange_.rank());
 }
 
 void RunState::load_own(std::uint64_t number) {

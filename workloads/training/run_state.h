@@ -126,6 +126,8 @@ class RunState {
   /// "--lr was '0.1' before the checkpoint and is '0.01' now", of each option that is another one.
   std::vector<std::string> changed_options(const train::Checkpoint& saved) const;
   train::Checkpoint checkpoint_of(const Progress& progress) const;
+  /// Of a worker whose replica is not equal to the others.
+  std::filesystem::path own_folder() const;
   void load_own(std::uint64_t number);
 
   const RunOptions options_;
