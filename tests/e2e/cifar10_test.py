@@ -142,7 +142,10 @@ def test_a_disk_that_fills_up_leaves_the_previous_checkpoint(data: Path, tmp_pat
 def test_wrong_input_is_one_clear_message(data: Path, tmp_path: Path) -> None:
     missing = train("--data-dir", tmp_path / "nowhere", "--output-dir", tmp_path / "model")
     assert missing.returncode == 1
-    assert missing.stderr.splitlines() == [f"gyre-cifar10: the data folder {tmp_path / 'nowhere'} does not exist"]
+    assert missing.stderr.splitlines() == [
+        f"gyre-cifar10: the data folder {tmp_path / 'nowhere'} does not exist; `python -m gyre.datasets digits "
+        "--out FOLDER` writes one"
+    ]
 
     path = data / "cifar-10-batches-bin" / "data_batch_2.bin"
     path.write_bytes(path.read_bytes()[:-1])

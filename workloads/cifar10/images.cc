@@ -34,7 +34,7 @@ training::ImageLayout layout_of(const Options& options) {
 }  // namespace
 
 training::ImageSets open_images(const Options& options) {
-  training::check_data_dir(options);
+  training::check_data_dir(options, "digits");
   const training::ImageLayout layout = layout_of(options);
   const std::optional<data::Cifar10Files> files = data::find_cifar10(options.files.folders(), options.data_dir);
   if (!files) return training::open_image_sets(options, layout);

@@ -202,7 +202,7 @@ std::string announcement(const Recipe& recipe, std::int64_t parameters, const tr
 
 training::Outcome run_training(Recipe recipe, train::GradientExchange& exchange) {
   training::check_global_batch(recipe, exchange.size());
-  training::check_data_dir(recipe);
+  training::check_data_dir(recipe, "cosmo");
   const std::uint64_t global_batch = recipe.batch_size * static_cast<std::uint64_t>(exchange.size());
   const auto train_set = open_set(recipe.data_dir / "train", recipe.n_train, recipe, "n_train");
   const auto valid_set = open_set(recipe.data_dir / "validation", recipe.n_valid, recipe, "n_valid");

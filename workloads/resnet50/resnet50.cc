@@ -41,7 +41,7 @@ data::ImageOptions image_options(const Options& options, bool augment) {
 }
 
 training::ImageSets open_images(const Options& options) {
-  training::check_data_dir(options);
+  training::check_data_dir(options, "imagenet");
   return training::open_image_sets(options, {.example = "imagenet",
                                              .train_images = image_options(options, true),
                                              .test_images = image_options(options, false)});

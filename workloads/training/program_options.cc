@@ -128,12 +128,14 @@ void require_data_dir(ProgramOptions& options) {
   options.files = files.opener();
 }
 
-void check_data_dir(const ProgramOptions& options) {
+void check_data_dir(const ProgramOptions& options, std::string_view example) {
   const std::string folder = options.data_dir.string();
   switch (options.files.folders().kind(folder)) {
     case data::FileKind::kFolder: return;
     case data::FileKind::kMissing:
-      throw Error(ErrorCode::kNotFound, fmt::format("the data folder {} does not exist", folder));
+      throw Error(ErrorCode::kNotFound,
+                  fmt::format("the data folder {} does not exist; `python -m gyre.datasets {} --out FOLDER` writes one",
+                              folder, example));
     default:
       throw Error(ErrorCode::kInvalidArgument,
                   fmt::format("--data-dir is {}, which is a file: give the folder that holds the data", folder));

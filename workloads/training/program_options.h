@@ -45,8 +45,9 @@ std::map<std::string, std::string> result_options(const ProgramOptions& options,
 /// options.
 void require_data_dir(ProgramOptions& options);
 
-/// Error(kNotFound) where there is no --data-dir, kInvalidArgument where it is not a folder.
-void check_data_dir(const ProgramOptions& options);
+/// Error(kNotFound) where there is no --data-dir, kInvalidArgument where it is not a folder. `example`: the data set of
+/// gyre.datasets that would do.
+void check_data_dir(const ProgramOptions& options, std::string_view example);
 
 /// Error(kInvalidArgument) where dropout cannot tell the samples of a global batch apart.
 void check_global_batch(const ProgramOptions& options, int ranks);
