@@ -7,6 +7,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDES = ROOT / "docs" / "guide"
+DECISIONS = sorted((ROOT / "docs" / "adr").glob("[0-9]*.md"))
 PAGES = [ROOT / "README.md", *sorted(GUIDES.glob("*.md"))]
 ORDER = ["install.md", "from_ddp.md", "from_horovod.md", "run.md", "explain.md", "troubleshooting.md"]
 
@@ -40,3 +41,11 @@ def test_links_lead_somewhere(page: Path) -> None:
         target = page if not path else page.parent / path
         assert target.exists(), link
         assert not anchor or anchor in anchors(target), link
+
+
+def test_each_decision_has_a_number_of_its_own() -> None:
+    """Texts name decisions by number. Two that are written at the same time take the same one."""
+    numbers = [page.name[:4] for page in DECISIONS]
+    assert len(set(numbers)) == len(numbers) > 100, [page.name for page in DECISIONS if numbers.count(page.name[:4]) > 1]
+    for page in DECISIONS:
+        assert re.match(rf"# (ADR )?0*{int(page.name[:4])}[.:]? ", page.read_text(encoding="utf-8")), page.name
