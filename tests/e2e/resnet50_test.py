@@ -208,6 +208,18 @@ def test_what_the_classes_make_meaningless_is_refused(data: Path, tmp_path: Path
     assert "--classes is 7, and the data in" in others.stderr
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_classes_without_a_training_image_are_told_once(data: Path, tmp_path: Path, ranks: int) -> None:
+    """TFRecord files have numbers alone: a network with more classes than these trained without a word."""
+    shared = ("--data-dir", data / "tfrecord", *TINY, "--batch-size", 16, "--warmup-epochs", 0)
+    large = train(ranks, *shared, "--classes", 10, "--epochs", 2, "--output-dir", tmp_path / "large")
+    assert large.returncode == 0, large.stderr
+    said = "the training images have none of class 4 to 9 (6 of the network's 10 classes): is --classes right?"
+    assert large.stderr.count(said) == 1, large.stderr
+    right = train(ranks, *shared, "--classes", 4, "--epochs", 1, "--output-dir", tmp_path / "right")
+    assert "--classes" not in right.stderr + right.stdout
+
+
 def test_a_label_without_a_class_is_named(data: Path, tmp_path: Path) -> None:
     result = train(
         1, "--data-dir", data / "tfrecord", *TINY, "--classes", 3, "--epochs", 1, "--output-dir", tmp_path / "model"

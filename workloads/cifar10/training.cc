@@ -33,6 +33,7 @@ class Cifar10Task final : public training::Task {
       : Task(models::cifar10_cnn({.image_size = options.image_size, .classes = options.classes}), options.seed,
              kMetrics),
         options_(options) {}
+  std::int64_t classes() const override { return options_.classes; }
 
  private:
   Samples training_samples(const data::Batch& batch, std::uint64_t /*step*/) const override {

@@ -51,6 +51,7 @@ class ResnetTask final : public training::Task {
  public:
   ResnetTask(const Options& options, const models::Layers& layers)
       : Task(layers, options.seed, kMetrics), options_(options) {}
+  std::int64_t classes() const override { return options_.classes; }
 
  private:
   Samples training_samples(const data::Batch& batch, std::uint64_t /*step*/) const override {

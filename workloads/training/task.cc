@@ -25,7 +25,16 @@ Task::Forward Task::forward_in_training(const data::Batch& batch, std::uint64_t 
 std::vector<double> Task::train(const data::Batch& batch, std::uint64_t step, double scale) {
   const Forward forward = forward_in_training(batch, step);
   (forward.loss * scale).backward();
+  count_classes(forward.targets);
   return metrics_of(forward);
+}
+
+/// training_samples() has refused targets of other classes.
+void Task::count_classes(const at::Tensor& targets) {
+  if (classes() == 0) return;
+  trained_per_class_.resize(static_cast<std::size_t>(classes()));
+  const std::span labels(targets.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(targets.numel()));
+  for (const std::int64_t label : labels) trained_per_class_[static_cast<std::size_t>(label)] += 1;
 }
 
 std::vector<double> Task::measure(const data::Batch& batch, std::uint64_t step) {

@@ -29,6 +29,10 @@ class Task {
   /// Running statistics and the like, which have no gradients: rank 0's are saved, and used by all to evaluate.
   const train::NamedTensors& buffers() const { return buffers_; }
   std::span<const Metric> metrics() const { return metrics_; }
+  /// Which a network tells apart; 0 for one that does not.
+  virtual std::int64_t classes() const { return 0; }
+  /// How many samples of each class train() has had.
+  const std::vector<double>& trained_per_class() const { return trained_per_class_; }
 
   /// Forward and backward over the samples of `batch` that count. The gradients are those of the sum of the samples'
   /// losses times `scale`. Returns the metrics, summed over the samples. `step` counts from 0 over the whole run.
@@ -62,12 +66,14 @@ class Task {
   };
   Forward forward_in_training(const data::Batch& batch, std::uint64_t step);
   std::vector<double> metrics_of(const Forward& forward) const;
+  void count_classes(const at::Tensor& targets);
 
   const std::uint64_t seed_;
   const std::span<const Metric> metrics_;
   models::Network network_;
   const train::NamedTensors parameters_;
   const train::NamedTensors buffers_;
+  std::vector<double> trained_per_class_;
 };
 
 }  // namespace gyre::training

@@ -137,8 +137,9 @@ void Trainer::count_samples(const MetricSums& together) {
       "{}: {}: {} of the {} {} of epoch {} since position {} are not counted, whose gradients may have been lost. "
       "{}\n",
       options_.program, describe_deaths(died), missing, passed, options_.samples, position_.epoch() + 1, from,
-      shared ? fmt::format("From here on the other {} share all {}", survivors_.count(), options_.samples)
-             : fmt::format("The other {} go on, each with all {}", survivors_.count(), options_.samples));
+      survivors_.count() == 1 ? fmt::format("From here on one worker trains all {}", options_.samples)
+      : shared ? fmt::format("From here on the other {} share all {}", survivors_.count(), options_.samples)
+               : fmt::format("The other {} go on, each with all {}", survivors_.count(), options_.samples));
 }
 
 /// `sums` are those of the epoch so far, over all ranks.
@@ -231,7 +232,25 @@ void Trainer::check_step() const {
   if (options_.check_replicas && exchange_.replicas_are_equal()) check_replicas();
 }
 
+void Trainer::report_untrained_classes() {
+  if (task_.classes() == 0 || std::exchange(has_seen_all_, true)) return;
+  std::vector<double> samples = task_.trained_per_class();
+  samples.resize(static_cast<std::size_t>(task_.classes()));
+  exchange_.sum(samples);
+  const auto missing = std::ranges::count(samples, 0.0);
+  if (missing == 0 || exchange_.rank() != 0) return;
+  const auto first = std::ranges::find(samples, 0.0) - samples.begin();
+  const auto last = std::ranges::find(samples.rbegin(), samples.rend(), 0.0).base() - samples.begin() - 1;
+  const std::string which = missing == 1                  ? fmt::format("{}", first)
+                            : missing == last - first + 1 ? fmt::format("{} to {}", first, last)
+                                                          : fmt::format("{}, …, {}", first, last);
+  fmt::print(stderr,
+             "{}: the training {} have none of class {} ({} of the network's {} classes): is --classes right?\n",
+             options_.program, options_.samples, which, missing, samples.size());
+}
+
 MetricSums Trainer::train_epoch() {
+  const bool is_whole = position_.position() == 0;
   std::uint64_t left = start_loaders();  // Steps.
   ProgressBar bar(fmt::format("epoch {}/{}", position_.epoch() + 1, options_.epochs), position_.step_in_epoch() + left,
                   progress_options_from_environment(STDOUT_FILENO));
@@ -247,6 +266,7 @@ MetricSums Trainer::train_epoch() {
   bar.clear();
   sums = reduced(sums);
   count_samples(sums);
+  if (is_whole) report_untrained_classes();
   counted_position_ = 0;
   counted_samples_ = 0;
   return sums;

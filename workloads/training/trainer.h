@@ -74,6 +74,8 @@ class Trainer {
   Progress progress(const MetricSums& sums) const;
   void start_or_resume();
   MetricSums train_epoch();
+  /// Collective, after the first whole epoch. Says which classes no sample has had: most often --classes is too large.
+  void report_untrained_classes();
   /// `keeps_batch`: see last_batch_.
   void train_step(MetricSums& sums, bool keeps_batch);
   /// Returns how many samples the step has on all ranks.
@@ -110,6 +112,7 @@ class Trainer {
   RunPosition position_;
   EpochReport report_;
   Survivors survivors_;
+  bool has_seen_all_ = false;              // A whole epoch of samples, since the start or a resume.
   std::vector<int> died_;                  // Since the samples were last counted.
   std::uint64_t counted_position_ = 0;     // Of the epoch's order, up to which samples have been counted …
   double counted_samples_ = 0;             // … and how many.
