@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -79,14 +80,43 @@ std::pair<std::vector<std::uint8_t>, std::span<const std::byte>> read_batch(cons
   return {read_labels(document, *labels, name), as_bytes(images->text)};
 }
 
+/// The whole of a file that no reader needs in parts.
+Bytes read_whole(const ReadableFile& file, const std::filesystem::path& path) {
+  if (file.size_bytes() > kMostPickleBytes) {
+    throw Error(ErrorCode::kCorruptData, fmt::format("{} has {}; CIFAR-10's files have at most {}", path.string(),
+                                                     format_bytes(file.size_bytes()), format_bytes(kMostPickleBytes)));
+  }
+  Bytes bytes(static_cast<std::size_t>(file.size_bytes()));
+  file.read_at(0, bytes);
+  return bytes;
+}
+
+std::vector<std::string> names_in_text(std::string_view text) {
+  std::vector<std::string> names;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(0, end);
+    while (line.ends_with('\r') || line.ends_with(' ')) line.remove_suffix(1);
+    if (!line.empty()) names.emplace_back(line);
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return names;
+}
+
+std::vector<std::string> names_in_pickle(std::span<const std::byte> bytes, const std::string& name) {
+  const PickleDocument document = parse_pickle(bytes, name);
+  const PickleObject* list = document.find(document.objects[document.root], "label_names");
+  if (list == nullptr || list->kind != PickleObject::Kind::kList) {
+    throw Error(ErrorCode::kCorruptData, fmt::format("{}: a dict with the list `label_names` is needed", name));
+  }
+  std::vector<std::string> names;
+  for (const std::uint32_t index : list->items) names.emplace_back(document.objects[index].text);
+  return names;
+}
+
 Cifar10Records open_python(const std::filesystem::path& path, const FileOpener& open) {
   auto file = open(path.string());
-  if (file->size_bytes() > kMostPickleBytes) {
-    throw Error(ErrorCode::kCorruptData, fmt::format("{} has {}; CIFAR-10's files have at most {}", path.string(),
-                                                     format_bytes(file->size_bytes()), format_bytes(kMostPickleBytes)));
-  }
-  Bytes bytes(static_cast<std::size_t>(file->size_bytes()));
-  file->read_at(0, bytes);
+  const Bytes bytes = read_whole(*file, path);
   const PickleDocument document = parse_pickle(bytes, path.string());
   auto [labels, pixels] = read_batch(document, path.string());
   Cifar10Records records;
@@ -132,6 +162,19 @@ Cifar10Records parse_cifar10_pickle(std::span<const std::byte> bytes, std::strin
   records.count = labels.size();
   records.labels = std::move(labels);
   return records;
+}
+
+std::vector<std::string> cifar10_class_names(const std::filesystem::path& folder, const FileOpener& open) {
+  const auto is_there = [&](const std::filesystem::path& path) {
+    return open.folders().kind(path.string()) == FileKind::kFile;
+  };
+  if (const auto path = folder / "batches.meta.txt"; is_there(path)) {
+    return names_in_text(as_text(read_whole(*open(path.string()), path)));
+  }
+  if (const auto path = folder / "batches.meta"; is_there(path)) {
+    return names_in_pickle(read_whole(*open(path.string()), path), path.string());
+  }
+  return {};
 }
 
 Cifar10Images open_cifar10_files(std::span<const std::string> names, const FileOpener& open) {

@@ -27,6 +27,10 @@ struct Cifar10Files {
 /// Source of the layout: https://www.cs.toronto.edu/~kriz/cifar.html
 std::optional<Cifar10Files> find_cifar10(const Folders& folders, const std::filesystem::path& folder);
 
+/// The names of the classes 0, 1, … that batches.meta.txt or batches.meta in `folder` lists, in this order of
+/// preference; empty where neither is there. Error(kCorruptData) names the damaged file.
+std::vector<std::string> cifar10_class_names(const std::filesystem::path& folder, const FileOpener& open);
+
 /// Some files of such a set, in either layout, as one; files named *.bin are binary. Error(kCorruptData) names the
 /// damaged file and where.
 Cifar10Images open_cifar10_files(std::span<const std::string> names, const FileOpener& open);

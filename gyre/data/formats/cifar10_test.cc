@@ -143,6 +143,26 @@ TEST_F(Cifar10Test, finds_the_layouts_in_their_usual_subfolders_and_prefers_the_
   expect_images(set);
 }
 
+TEST_F(Cifar10Test, names_of_classes_are_those_of_the_text_else_of_the_pickle) {
+  const FileOpener open = open_local_file;
+  EXPECT_TRUE(cifar10_class_names(folder_, open).empty());
+  const fs::path pickle = folder_ / "batches.meta";
+  const std::string whole =
+      "\x80\x02}q\x00(U\x0blabel_namesq\x01]q\x02(U\x03"
+      "catq\x03U\x03"
+      "dogq\x04"
+      "eu."s;
+  std::ofstream(pickle, std::ios::binary) << whole;
+  EXPECT_EQ(cifar10_class_names(folder_, open), (std::vector<std::string>{"cat", "dog"}));
+  for (const std::string& broken : {whole.substr(0, whole.size() - 5), "\x80\x02}q\x00."s, ""s}) {
+    std::ofstream(pickle, std::ios::binary) << broken;
+    EXPECT_THAT(([&] { static_cast<void>(cifar10_class_names(folder_, open)); }),
+                testing::ThrowsMessage<Error>(HasSubstr(pickle.string())));
+  }
+  std::ofstream(folder_ / "batches.meta.txt") << "red fox\r\nowl\n\n";
+  EXPECT_EQ(cifar10_class_names(folder_, open), (std::vector<std::string>{"red fox", "owl"}));
+}
+
 TEST_F(Cifar10Test, an_empty_folder_holds_no_set_and_a_missing_one_is_an_error) {
   EXPECT_FALSE(find_cifar10(*local_folders(), folder_).has_value());
   fs::remove_all(folder_);

@@ -23,6 +23,7 @@
 #include "gyre/base/cores.h"
 #include "gyre/base/error.h"
 #include "gyre/data/file_names.h"
+#include "gyre/data/formats/cifar10.h"
 #include "gyre/data/formats/example.h"
 #include "gyre/data/formats/tfrecord.h"
 #include "gyre/data/loader.h"
@@ -178,6 +179,12 @@ class DataFiles {
   std::vector<nanobind::bytes> find_evaluated(const nanobind::bytes& name) {
     const auto found = run_interruptibly([files = files_, given = files_->add({name.c_str(), name.size()})] {
       return evaluated_files(given, files->opener());
+    });
+    return to_bytes(found);
+  }
+  std::vector<nanobind::bytes> cifar10_class_names(const nanobind::bytes& folder) {
+    const auto found = run_interruptibly([files = files_, given = files_->add({folder.c_str(), folder.size()})] {
+      return data::cifar10_class_names(given, files->opener());
     });
     return to_bytes(found);
   }
@@ -394,6 +401,8 @@ void bind_files(nanobind::module_& module) {
            "The name under which it is found, without what is secret in a URL.")
       .def("find", &DataFiles::find, nb::arg("name"),
            "What a loader is given for the name of a folder or a file, or a pattern.")
+      .def("cifar10_class_names", &DataFiles::cifar10_class_names, nb::arg("folder"),
+           "The names of the classes 0, 1, … in a folder of CIFAR-10's files; empty where it lists none.")
       .def("find_evaluated", &DataFiles::find_evaluated, nb::arg("name"),
            "The validation or test files of a folder that a training program accepts; empty if it is no such folder.");
   nb::class_<DataFile>(module, "DataFile", "A file of this machine or of a source.")

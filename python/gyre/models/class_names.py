@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import pickletools
+import os
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gyre.core import _core
 from gyre.data import Loader
 from gyre.errors import InvalidArgumentError, MismatchError
 from gyre.models.saved import Description
-
-# What CIFAR-10's archives call the list of their classes.
-_CIFAR_TEXT = "batches.meta.txt"
-_CIFAR_PICKLE = "batches.meta"
-_CIFAR_LIST = "label_names"
 
 
 @dataclass(frozen=True)
@@ -38,15 +34,14 @@ def read_names(text: str) -> StatedNames:
 
 def names_beside(files: str | Sequence[str]) -> StatedNames | None:
     """Those that CIFAR-10's archives have for their numbers, in the folder of its files."""
-    places = [Path(files)] if isinstance(files, str) else [Path(file) for file in files]
-    folders = {place if place.is_dir() else place.parent for place in places}
-    if len(folders) > 1 or any(place.suffix not in ("", ".bin") for place in places):
+    places = [files] if isinstance(files, str) else files
+    folders = {place if os.path.isdir(place) else os.path.dirname(place) for place in places}
+    if len(folders) > 1 or any(os.path.splitext(place)[1] not in ("", ".bin") for place in places):
         return None
-    folder = folders.pop()
-    text, pickled = folder / _CIFAR_TEXT, folder / _CIFAR_PICKLE
-    if text.is_file():
-        return _checked(_lines_of(text), str(text))
-    return _checked(_names_in_pickle(pickled), str(pickled)) if pickled.is_file() else None
+    folder = folders.pop() or os.curdir
+    names = _core.DataFiles(0).cifar10_class_names(os.fsencode(folder))
+    source = f"CIFAR-10's batches.meta in {folder}"
+    return _checked([name.decode("utf-8", "surrogateescape") for name in names], source) if names else None
 
 
 def _lines_of(path: Path) -> list[str]:
@@ -55,23 +50,6 @@ def _lines_of(path: Path) -> list[str]:
     except OSError as error:
         raise InvalidArgumentError(f"{path} cannot be read: {error.strerror}") from error
     return [line.strip() for line in lines if line.strip()]
-
-
-def _names_in_pickle(path: Path) -> list[str]:
-    """The strings of its list, read without executing anything."""
-    names: list[str] = []
-    inside = False
-    try:
-        for operation, value, _ in pickletools.genops(path.read_bytes()):
-            word = value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
-            if inside and operation.name == "APPENDS":
-                break
-            if inside and isinstance(word, str):
-                names.append(word)
-            inside = inside or word == _CIFAR_LIST
-    except (OSError, ValueError) as error:
-        raise InvalidArgumentError(f"{path} cannot be read: {error}") from error
-    return names
 
 
 def _checked(names: Sequence[str], source: str) -> StatedNames:
