@@ -156,9 +156,10 @@ std::optional<Place> place_of(pid_t thread) {
   return Place{*stack, *instruction, number_in(fields[0], 10) == std::uintptr_t{SYS_futex}};
 }
 
-std::string name_of(pid_t thread) {
-  std::string name = read_text(fmt::format("/proc/self/task/{}/comm", thread)).value_or("");
-  while (!name.empty() && name.back() == '\n') name.pop_back();
+/// Nothing when the thread has ended.
+std::optional<std::string> name_of(pid_t thread) {
+  auto name = read_text(fmt::format("/proc/self/task/{}/comm", thread));
+  while (name && name->ends_with('\n')) name->pop_back();
   return name;
 }
 
@@ -168,7 +169,7 @@ std::optional<SleepingThread> look_at(pid_t thread, const Memory& memory, const 
   const auto pages = std::ranges::find_if(
       memory.data, [&](const auto& range) { return place->stack >= range.begin && place->stack < range.end; });
   if (pages == memory.data.end() || pages->end - place->stack > kMostStackBytes) return std::nullopt;
-  SleepingThread found{name_of(thread), place->waits_in_futex, place->instruction, {}};
+  SleepingThread found{name_of(thread).value_or(""), place->waits_in_futex, place->instruction, {}};
   found.stack.resize((pages->end - place->stack) / sizeof(std::uintptr_t));
   if (!own.read(place->stack, std::as_writable_bytes(std::span(found.stack)))) return std::nullopt;
   // Otherwise it may have moved while its stack was read.
@@ -185,10 +186,13 @@ std::uintptr_t address_in(std::uintptr_t word) {
   return word & kAddressBits;
 }
 
-std::string describe_stranger(pid_t thread, const std::vector<ProgramThread>& program_threads) {
+/// Nothing when the thread has ended since it was found: it brings nothing any more.
+std::optional<std::string> describe_stranger(pid_t thread, const std::vector<ProgramThread>& program_threads) {
+  const auto name = name_of(thread);
+  if (!name) return std::nullopt;
   const auto known = std::ranges::find(program_threads, thread, &ProgramThread::number);
   if (known != program_threads.end()) return "thread " + known->description;
-  return fmt::format("thread {} ('{}')", thread, name_of(thread));
+  return fmt::format("thread {} ('{}')", thread, *name);
 }
 
 }  // namespace
@@ -264,9 +268,8 @@ std::vector<std::string> find_strangers(const std::vector<pid_t>& known,
     if (std::ranges::any_of(program_threads, is_it)) continue;
     if (!memory) memory = read_memory_map();
     const auto asleep = look_at(thread, *memory, own);
-    if (!asleep || !is_idle_in_pool(*asleep, memory->code, is_call_before)) {
-      add(describe_stranger(thread, program_threads));
-    }
+    if (asleep && is_idle_in_pool(*asleep, memory->code, is_call_before)) continue;
+    if (auto description = describe_stranger(thread, program_threads)) add(std::move(*description));
   }
   if (more > 0) strangers.push_back(fmt::format("{} more", more));
   return strangers;

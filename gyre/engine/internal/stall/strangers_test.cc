@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <latch>
 #include <random>
 #include <set>
@@ -158,6 +159,20 @@ TEST(StrangersTest, finds_the_programs_threads_and_leaves_out_ours_and_those_tha
     EXPECT_THAT(find_strangers({}, {}).size(), 2);
   }
   EXPECT_THAT(find_strangers({self}, {}), IsEmpty());
+}
+
+TEST(StrangersTest, names_no_thread_that_ended_while_it_looked) {
+  std::atomic<bool> stop{false};
+  std::thread parent([&] {
+    while (!stop) std::thread([] {}).join();
+  });
+  for (int look = 0; look < 3'000; ++look) {
+    for (const std::string& stranger : find_strangers({::gettid()}, {})) {
+      if (stranger.ends_with("('')")) ADD_FAILURE() << stranger;
+    }
+  }
+  stop = true;
+  parent.join();
 }
 
 TEST(StrangersTest, counts_those_that_there_are_no_words_for) {
