@@ -146,8 +146,9 @@ def _torch() -> Iterator[Finding]:
 
 def _devices(kind: str, count: int) -> Finding:
     text = (
-        f"torch sees {count} of type '{kind}'; Gyre exchanges CPU tensors, leaves others in torch.distributed to "
-        "torch's backend for them, and has never run on hardware with one (docs/guide/gpu.md)"
+        f"torch sees {count} of type '{kind}'; Gyre leaves their tensors in torch.distributed to torch's backend for "
+        "them, exchanges those of gyre.torch through host memory, and has never run on hardware with one "
+        "(docs/guide/gpu.md)"
     )
     return Finding("devices", "note", text, f'init_process_group("cpu:gyre,{kind}:BACKEND") names another BACKEND')
 

@@ -33,15 +33,6 @@ def can_be_made_late(backend: str) -> bool:
     return backend in _VENDORS
 
 
-def is_present(device_type: str) -> bool:
-    """Whether this process has such a device."""
-    try:
-        module = torch.get_device_module(device_type)
-    except RuntimeError:
-        return False
-    return bool(getattr(module, "is_available", lambda: False)())
-
-
 def make(backend: str, device_type: str, place: GroupPlace) -> Any:
     """A process group that holds this backend alone, for this device alone. Collective if not can_be_made_late()."""
     try:

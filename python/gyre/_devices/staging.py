@@ -1,10 +1,8 @@
-"""Staging: an exchange of tensors on a device through host memory, where Gyre's own exchange runs. For ranks that
-share a device, which NCCL refuses, and for devices without a backend.
+"""Staging: tensors on a device go through pinned host memory, where Gyre's own exchange runs. For ranks that share a
+device, which NCCL refuses, for devices without a backend, and for gyre.torch.
 
-The call waits on the host until the device has written the tensors that it sends. From then on nothing does: a Work's
-wait() makes the current stream wait for the copies back, as a device's own backend would.
-
-None of this has run on hardware: it is tested on the simulated device of tests/device.
+All waits of it are the three functions wait_on_host(), wait_on_device() and note_use(). None of this has run on
+hardware: it is tested on the simulated device of tests/device.
 """
 
 from __future__ import annotations
@@ -12,20 +10,12 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-from collections.abc import Callable, Sequence
-from datetime import timedelta
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Iterable
 
 import torch
-import torch.distributed as dist
 
-from gyre.errors import InvalidArgumentError, UnsupportedError
-
-_NO_TIMEOUT = timedelta(0)
-# The methods of a process group whose first argument is not only written.
-_BOTH_WAYS = {"allreduce", "allreduce_coalesced", "broadcast", "reduce"}
-_READ_ONLY = {"send"}
-_SEQUENCES = (list, tuple)
+from gyre.errors import UnsupportedError
 
 Pair = tuple[torch.Tensor, torch.Tensor]  # In pinned host memory, and on the device.
 
@@ -39,118 +29,125 @@ def say_once(device_type: str) -> None:
     )
 
 
-class _Twins:
-    """The host's side of the tensors of one call."""
-
-    def __init__(self, action: str, device: torch.device) -> None:
-        self._action = action
-        self._device = device
-
-    def of(self, value: Any, pairs: list[Pair]) -> Any:
-        """`value`, with the twins in place of its tensors, all of which are added to `pairs`."""
-        if isinstance(value, _SEQUENCES):
-            return [self.of(one, pairs) for one in value]
-        if not isinstance(value, torch.Tensor):
-            return value
-        if value.device != self._device:
-            raise InvalidArgumentError(
-                f"{self._action}: tensors of two devices in one call, {self._device} and {value.device}"
-            )
-        if value.layout != torch.strided:
-            raise UnsupportedError(f"{self._action}: a sparse tensor on {self._device}; pass tensor.to_dense()")
-        twin = torch.empty_like(value, device="cpu", pin_memory=True)
-        pairs.append((twin, value))
-        return twin
+def is_present(device_type: str) -> bool:
+    """Whether this process has such a device."""
+    try:
+        module = torch.get_device_module(device_type)
+    except RuntimeError:
+        return False
+    return bool(getattr(module, "is_available", lambda: False)())
 
 
-def exchange(
-    name: str,
-    device: torch.device,
-    arguments: Sequence[Any],
-    on_host: Callable[..., dist.Work],
-    options: dict[str, Any],
-) -> dist.Work:
-    """A process group's method `name`, called with tensors on `device`; `on_host`: it, for the CPU's tensors."""
+def twin_of(like: torch.Tensor, memory_format: torch.memory_format = torch.contiguous_format) -> torch.Tensor:
+    """Pinned host memory for its values, which torch keeps until all copies that use it have run."""
+    try:
+        return torch.empty_like(like, device="cpu", pin_memory=True, memory_format=memory_format, requires_grad=False)
+    except RuntimeError as failure:
+        _say_unpinned_once(str(failure).partition("\n")[0])
+        return torch.empty_like(like, device="cpu", memory_format=memory_format, requires_grad=False)
+
+
+@functools.cache
+def _say_unpinned_once(failure: str) -> None:
+    logging.getLogger("gyre").warning(
+        "host memory for a device's tensors could not be pinned (%s), so that copies are slower; raise the limit of "
+        "locked memory (ulimit -l)",
+        failure,
+    )
+
+
+def wait_on_host(point: torch.Stream | torch.Event) -> None:
+    point.synchronize()
+
+
+def wait_on_device(stream: torch.Stream, event: torch.Event) -> None:
+    """The stream waits, not the host."""
+    stream.wait_event(event)
+
+
+def note_use(tensor: torch.Tensor, stream: torch.Stream) -> None:
+    """If the tensor is freed, its memory is not given to others before the stream has passed this point."""
+    tensor.record_stream(stream)
+
+
+def current_stream(device: torch.device, action: str) -> torch.Stream:
+    """UnsupportedError while it is captured for a graph. `action` starts the message."""
     stream = torch.accelerator.current_stream(device)
     if stream.is_capturing():
-        raise UnsupportedError(f"{name}: a graph that is captured on {device} cannot contain an exchange of Gyre's")
-    twins = _Twins(name, device)
-    first: list[Pair] = []
-    others: list[Pair] = []
-    hosts = [twins.of(arguments[0], first), *(twins.of(argument, others) for argument in arguments[1:])]
-    for twin, tensor in [*(first if name in _BOTH_WAYS | _READ_ONLY else []), *others]:
-        twin.copy_(tensor.detach(), non_blocking=True)
-    stream.synchronize()
-    work = on_host(*hosts, **options)
-    return StagedWork(work, device, [] if name in _READ_ONLY else first)
+        raise UnsupportedError(f"{action}: a graph that is captured on {device} cannot contain an exchange of Gyre's")
+    return stream
 
 
-class StagedWork(dist.Work):
-    """An exchange of Gyre's, and the copies of its results to the device. Thread-safe."""
+def to_host(pairs: Iterable[Pair], action: str) -> None:
+    """Copies tensors to their twins, and waits on the host until the values are there."""
+    streams: dict[torch.device, torch.Stream] = {}
+    for twin, tensor in pairs:
+        if tensor.device not in streams:
+            streams[tensor.device] = current_stream(tensor.device, action)
+        twin.copy_(tensor.detach().resolve_neg(), non_blocking=True)
+    for stream in streams.values():
+        wait_on_host(stream)
 
-    def __init__(self, work: dist.Work, device: torch.device, results: list[Pair]) -> None:
-        super().__init__()
-        self._work = work
-        self._device = device
+
+class Landing:
+    """The way of results back to their devices, once they are in host memory. Thread-safe."""
+
+    def __init__(self, results: list[Pair]) -> None:
         self._results = results
-        self._outputs = [tensor for _, tensor in results]
         self._lock = threading.Lock()
-        self._landed: torch.Event | None = None
-        self._future: Any = None
+        self._landed: dict[torch.device, torch.Event] | None = None
 
-    def _land(self) -> None:
-        """Makes the caller's stream wait for the results, which have arrived in host memory."""
-        stream = torch.accelerator.current_stream(self._device)
+    def land(self) -> None:
+        """The caller's current streams wait for the results; the first caller's make the copies."""
         with self._lock:
-            if self._landed is None:
-                for twin, tensor in self._results:
-                    tensor.detach().copy_(twin, non_blocking=True)
-                    tensor.record_stream(stream)
-                self._results = []  # torch keeps pinned memory until the copies have run.
-                self._landed = stream.record_event()
-            else:
-                stream.wait_event(self._landed)
+            if self._landed is not None:
+                for device, event in self._landed.items():
+                    wait_on_device(torch.accelerator.current_stream(device), event)
+                return
+            streams: dict[torch.device, torch.Stream] = {}
+            for twin, tensor in self._results:
+                if tensor.device not in streams:
+                    streams[tensor.device] = torch.accelerator.current_stream(tensor.device)
+                tensor.detach().copy_(twin, non_blocking=True)
+                note_use(tensor, streams[tensor.device])
+            self._results = []  # torch keeps pinned memory until the copies have run.
+            self._landed = {device: stream.record_event() for device, stream in streams.items()}
 
-    def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
-        self._work.wait(timeout)
-        self._land()
-        return True
 
-    def synchronize(self) -> None:
-        self.wait()
+class Outward:
+    """Tensors on their way to host memory while the device computes on, on a stream of their own for each device. Used
+    by one thread at a time."""
 
-    def is_completed(self) -> bool:
-        """The results are on their way at the latest when wait() returns."""
-        return bool(self._work.is_completed())
+    def __init__(self) -> None:
+        self._streams: dict[torch.device, torch.Stream] = {}
+        self._under_way: deque[tuple[torch.Event, torch.Tensor, Callable[[torch.Tensor], None]]] = deque()
 
-    def is_success(self) -> bool:
-        return bool(self._work.is_success())
+    def send(
+        self, tensor: torch.Tensor, twin: torch.Tensor, arrived: Callable[[torch.Tensor], None], action: str
+    ) -> None:
+        """`arrived` is called with the twin, by a later deliver(). The tensor may be freed, but not changed."""
+        device = tensor.device
+        computes = current_stream(device, action)
+        if device not in self._streams:
+            self._streams[device] = torch.Stream(device)
+        copies = self._streams[device]
+        wait_on_device(copies, computes.record_event())
+        with copies:
+            source = tensor.detach().resolve_neg()
+            if source.dtype != twin.dtype or source.stride() != twin.stride():
+                source = torch.empty_strided(twin.shape, twin.stride(), dtype=twin.dtype, device=device).copy_(source)
+            twin.copy_(source, non_blocking=True)
+        note_use(tensor, copies)
+        self._under_way.append((copies.record_event(), twin, arrived))
 
-    def exception(self) -> Any:
-        return self._work.exception()
+    def deliver(self) -> None:
+        """Waits on the host for each in turn."""
+        while self._under_way:
+            event, twin, arrived = self._under_way[0]
+            wait_on_host(event)
+            arrived(twin)
+            self._under_way.popleft()
 
-    def result(self) -> list[torch.Tensor]:
-        self.wait()
-        return self._outputs
-
-    def source_rank(self) -> int:
-        rank: int = self._work.source_rank()
-        return rank
-
-    _source_rank = source_rank
-
-    def get_future(self) -> Any:
-        """A future for the list of output tensors, which knows their device: who waits for it gets them in order."""
-        with self._lock:
-            if self._future is not None:
-                return self._future
-            trigger: Any = torch.futures.Future(devices=[self._device])
-            # torch runs it under a stream of its own, and records where this stream stands when it returns.
-            self._future = trigger.then(self._resolve)
-            future = self._future
-        self._work.get_future().add_done_callback(lambda _: trigger.set_result(None))
-        return future
-
-    def _resolve(self, _: Any) -> list[torch.Tensor]:
-        self.wait()
-        return self._outputs
+    def forget(self) -> None:
+        """What has not been delivered."""
+        self._under_way.clear()

@@ -26,7 +26,7 @@ DATA_TYPE_NUMBERS: dict[torch.dtype, int] = {
 }
 
 
-def _exchangeable(tensor: object) -> TypeGuard[torch.Tensor]:
+def exchangeable(tensor: object) -> TypeGuard[torch.Tensor]:
     """Whether check_tensor() accepts it."""
     return (
         isinstance(tensor, torch.Tensor)
@@ -42,7 +42,7 @@ def check_tensor(tensor: object, action: str) -> torch.Tensor:
     TypeError for anything that is not a tensor; UnsupportedError for another device or layout; InvalidArgumentError (a
     ValueError) for an unsupported data type.
     """
-    if _exchangeable(tensor):
+    if exchangeable(tensor):
         return tensor
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{action}: expected a torch.Tensor, got {type(tensor).__name__}; pass torch.as_tensor(value)")
@@ -65,7 +65,11 @@ def check_tensor(tensor: object, action: str) -> torch.Tensor:
 def check_in_place(tensor: object, action: str) -> torch.Tensor:
     """As check_tensor(), for an operation that overwrites the tensor. Parameters can be overwritten;
     InvalidArgumentError for tensors computed from them, whose gradient would be lost."""
-    checked = check_tensor(tensor, action)
+    return check_overwritable(check_tensor(tensor, action), action)
+
+
+def check_overwritable(checked: torch.Tensor, action: str) -> torch.Tensor:
+    """The second half of check_in_place()."""
     if checked.requires_grad and not checked.is_leaf and torch.is_grad_enabled():
         raise InvalidArgumentError(
             f"{action}: a tensor that was computed with gradients cannot be overwritten in place; "

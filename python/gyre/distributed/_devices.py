@@ -20,6 +20,7 @@ import torch.distributed as dist
 
 from gyre import _torch_private
 from gyre._devices import delegates
+from gyre._devices.staging import is_present
 from gyre._torch_private import GroupPlace
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -58,7 +59,7 @@ class OtherDevices:
         known = self._known()
         if device_type in known:
             return known[device_type] == _OWN
-        return known == {"cpu": _OWN} and delegates.is_present(device_type)
+        return known == {"cpu": _OWN} and is_present(device_type)
 
     def group_for(self, device: torch.device) -> Any:
         """The group that serves `device`; None if it is for this one to do, or to refuse."""
@@ -96,7 +97,7 @@ class OtherDevices:
         known = self._known()
         if device_type in known:
             return known[device_type] if known[device_type] != _OWN else None
-        if known != {"cpu": _OWN} or not delegates.is_present(device_type):
+        if known != {"cpu": _OWN} or not is_present(device_type):
             return None
         return delegates.default_of(device_type)
 

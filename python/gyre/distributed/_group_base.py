@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from gyre import _step_record
-from gyre._devices import staging
+from gyre._devices import staged_work, staging
 from gyre._operations import Kind, Reduction
 from gyre._runtime import Runtime
 from gyre._tensors.requests import NOT_PEER_MAPPED, make_request
@@ -271,7 +271,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         if self._own_rank == 0:
             staging.say_once(device.type)
         earlier = len(self._coalesced) if self._coalesced is not None else 0
-        work = staging.exchange(name, device, arguments, on_host, options)
+        work = staged_work.exchange(name, device, arguments, on_host, options)
         if self._coalesced is not None:
             self._coalesced[earlier:] = [work]  # In place of the exchange in host memory.
         return work

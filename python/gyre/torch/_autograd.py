@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from types import FrameType
 
 from gyre._torch_private import backward_code
@@ -15,4 +16,11 @@ def inside_another_backward() -> bool:
     while frame is not None:
         depth += frame.f_code is backward_code()
         frame = frame.f_back
-    return depth > 1
+    # The nodes of a device run in a thread of autograd's, below which the outer backward() has no frame.
+    return depth > 1 or (depth == 1 and not _in_a_thread_of_python())
+
+
+def _in_a_thread_of_python() -> bool:
+    """A thread that Python has not started is listed as a dummy at most, once something has asked for it."""
+    own = threading.get_ident()
+    return any(thread.ident == own and type(thread).__name__ != "_DummyThread" for thread in threading.enumerate())

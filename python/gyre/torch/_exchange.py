@@ -13,23 +13,27 @@ can change them, step with them or, once they have been looked at, discard them.
 
 from __future__ import annotations
 
+import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
 import torch
 
+from gyre._devices.staging import Landing, Outward, Pair, say_once, twin_of
 from gyre._job.compression import wire_format_of
 from gyre._runtime import Runtime
-from gyre._tensors.memory import DATA_TYPE_NUMBERS, check_tensor, memory_of, tensor_over
+from gyre._tensors.memory import DATA_TYPE_NUMBERS, memory_of, tensor_over
 from gyre._torch_private import at_end_of_backward, current_backward, keep_out_of_graphs, version_of
 from gyre.core import _core
 from gyre.errors import CallOrderError, Error, ShutDownError
 from gyre.torch._autograd import inside_another_backward
+from gyre.torch._exchange_hooks import hook_of, remove_hooks, retire_exchanges
 from gyre.torch._exchange_options import GRADIENTS_NOT_WANTED, ExchangeOptions
 from gyre.torch._exchange_slot import NO_GROUP, NOT_IN_PLAN, Slot, layout_name
 from gyre.torch._first_step import FirstStep, Replica
 from gyre.torch._sparse_exchange import SparseExchange
+from gyre.torch._staged import check_tensor
 
 NamedParameters = Sequence[tuple[str, torch.Tensor]]
 
@@ -53,8 +57,10 @@ class GradientExchange:
         self._ends_in_backward: bool | None = None  # The same on all ranks; unknown until the first backward() ends.
         self._first_step = FirstStep(runtime, options.unequal_replicas)
         self._ends_with: int | None = None  # The backward pass whose end will call this exchange.
-        # Whether gradients are in the arena unchanged: the engine narrows them when they leave the host.
-        self._in_own_type = wire_format_of(options.compression) is not None
+        self._in_own_type = options.in_own_type
+        self.lock = threading.RLock()  # Of hooks: with parameters on several devices, each has a thread for its own.
+        self._outward = Outward()
+        self._results: dict[int, torch.Tensor] = {}  # Reduced in backward(), outside the arena; by the slot's id.
         self.runtime = runtime
         self._parameters = parameters
         self._hooks: dict[int, torch.utils.hooks.RemovableHandle] = {}
@@ -75,7 +81,7 @@ class GradientExchange:
         self._sparse = SparseExchange(runtime, options.reduction, f"{self.name}.sparse")  # Filled with the plan.
         self._choose_slots()
         runtime.core.check_plan(self._describe_tensors(), self._plan_options())
-        weakref.finalize(self, _remove_hooks, self._hooks)
+        weakref.finalize(self, remove_hooks, self._hooks)
         runtime.add_exchange(self)
         keep_out_of_graphs()
 
@@ -122,6 +128,7 @@ class GradientExchange:
         """The reduced gradients are used now, or discarded on purpose."""
         self.ended_in_backward = False
         self._examined = False
+        self._results.clear()
 
     def forget_passes(self) -> None:
         """The gradients accumulated so far have been discarded."""
@@ -157,8 +164,9 @@ class GradientExchange:
     def _retire(self, why: Error) -> None:
         self._retired = why
         self._ends_with = None
-        _remove_hooks(self._hooks)
+        remove_hooks(self._hooks)
         self._hooks.clear()
+        self._outward.forget()
 
     def finish(self) -> None:
         """Ends the step: afterwards every trainable parameter's `grad` is the reduced one. Parameters without a
@@ -258,7 +266,10 @@ class GradientExchange:
         for slot in self._slots:
             slot.open_place(self._plan)
             slot.lives_in_arena = (
-                self._in_own_type and not self.options.sparse_results and slot.wire.dtype == slot.parameter.dtype
+                self._in_own_type
+                and not self.options.sparse_results
+                and slot.parameter.is_cpu
+                and slot.wire.dtype == slot.parameter.dtype
             )
         if self.options.divide_by_contributors:
             self._count = tensor_over(self._plan.memory(len(self._slots)), torch.float64, [1])
@@ -297,7 +308,7 @@ class GradientExchange:
         retire_exchanges(self.runtime, {id(slot.parameter) for slot in self._slots}, but=self)
         for slot in self._slots:
             if id(slot.parameter) not in self._hooks:
-                hook = _hook_of(weakref.ref(self), slot)
+                hook = hook_of(weakref.ref(self), slot)
                 handle = slot.parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
                 self._hooks[id(slot.parameter)] = handle
 
@@ -330,12 +341,14 @@ class GradientExchange:
     def _finish_unasked(self) -> None:
         self.finish()
         for slot in self._slots:
+            if not slot.lives_in_arena and slot.parameter.grad is not None:
+                self._results[id(slot)] = slot.parameter.grad
             result = self._result(slot)
             slot.result_version = 0 if result is None else version_of(result)
         self.ended_in_backward = True
 
     def _result(self, slot: Slot) -> torch.Tensor | None:
-        return slot.place if slot.lives_in_arena else slot.parameter.grad
+        return slot.place if slot.lives_in_arena else self._results.get(id(slot))
 
     def _result_changed(self, slot: Slot) -> bool:
         """Whether the reduced gradient has been written to or replaced since backward() returned."""
@@ -358,7 +371,7 @@ class GradientExchange:
 
         at_end_of_backward(on_end)
 
-    def _gradient_arrived(self, slot: Slot) -> None:
+    def gradient_arrived(self, slot: Slot) -> None:
         if self.ended_in_backward:
             self._refuse_unless_of_a_new_step(slot)
         self.synchronized = False
@@ -418,6 +431,8 @@ class GradientExchange:
         else:
             contribution = gradient.to_dense() if gradient.is_sparse else gradient.detach()
         place = slot.free_place(plan)
+        if not contribution.is_cpu:
+            return self._send(plan, slot, contribution)
         same_bytes = contribution.dtype == place.dtype and contribution.stride() == place.stride()
         if not same_bytes or contribution.is_neg():
             contribution = place.copy_(contribution)
@@ -429,6 +444,19 @@ class GradientExchange:
             return plan.mark_ready(slot.index)
         return plan.contribute(slot.index, contribution.data_ptr(), contribution.nbytes)
 
+    def _send(self, plan: _core.Plan, slot: Slot, contribution: torch.Tensor) -> None:
+        """A gradient of a device, which the device may still have to compute."""
+        slot.lives_in_arena = False  # A module can be moved at any time.
+        index, twin = slot.index, twin_of(slot.wire, torch.preserve_format)
+        if self.runtime.rank == 0:
+            say_once(contribution.device.type)
+        self._outward.send(
+            contribution,
+            twin,
+            lambda arrived: plan.contribute(index, arrived.data_ptr(), arrived.nbytes),
+            f"gradient of '{slot.name}'",
+        )
+
     def _reduce(self, plan: _core.Plan, results: Sequence[Slot]) -> Sequence[Slot]:
         """Ends the plan's step, whose gradients are those of `results`, and returns them."""
         for slot in results:
@@ -437,6 +465,7 @@ class GradientExchange:
         for slot in self._slots:
             if not slot.ready:
                 slot.free_place(plan)  # Zeros will be there.
+        self._outward.deliver()
         self._finish_step(plan)
         self._ready_count = 0
         for slot in self._slots:
@@ -460,41 +489,8 @@ class GradientExchange:
         return None
 
     def _hand_out(self, slots: Sequence[Slot]) -> None:
+        landing: list[Pair] = []
         for slot in slots:
-            parameter, place = slot.parameter, slot.place
-            if not parameter.requires_grad or place is None:
-                continue
-            if self.options.sparse_results:
-                parameter.grad = place.to_sparse(1).to(parameter.dtype)
-            elif slot.lives_in_arena:
-                if parameter.grad is not place:
-                    parameter.grad = place
-            else:
-                if parameter.grad is None or parameter.grad.is_sparse:
-                    parameter.grad = torch.empty_like(parameter, requires_grad=False)
-                slot.decompress(self.options.compression, place, parameter.grad.detach())
-
-
-def retire_exchanges(runtime: Runtime, parameters: AbstractSet[int], *, but: GradientExchange | None = None) -> None:
-    """Takes parameters, by their ids, from the exchange that has exchanged their gradients so far."""
-    # An unused exchange stays alive while something refers to it (a traceback, a notebook's history), on some ranks
-    # only: it must not wait for the others.
-    for exchange in runtime.exchanges():
-        if exchange is not but:
-            exchange.retire_if_it_has(parameters)
-
-
-def _hook_of(reference: weakref.ref[GradientExchange], slot: Slot) -> Callable[[torch.Tensor], None]:
-    """The parameter must not keep the exchange alive."""
-
-    def on_gradient(parameter: torch.Tensor) -> None:  # noqa: ARG001
-        exchange = reference()
-        if exchange is not None:
-            exchange._gradient_arrived(slot)
-
-    return on_gradient
-
-
-def _remove_hooks(hooks: dict[int, torch.utils.hooks.RemovableHandle]) -> None:
-    for hook in hooks.values():
-        hook.remove()
+            slot.hand_out(self.options, landing)
+        if landing:
+            Landing(landing).land()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gyre._job.compression import Compressor
+from gyre._job.compression import Compressor, wire_format_of
 from gyre._operations import Reduction
 
 # Advice for gradients that came through another optimizer's loss, or of a skipped step.
@@ -30,3 +30,8 @@ class ExchangeOptions:
     divide_by_contributors: bool  # An average is over the ranks that have not joined.
     groups: Mapping[int, int]  # By a parameter's id: parameters that are exchanged together, in a bucket of their own.
     unequal_replicas: str  # See FirstStep.
+
+    @property
+    def in_own_type(self) -> bool:
+        """Whether gradients are in the arena unchanged: the engine narrows them when they leave the host."""
+        return wire_format_of(self.compression) is not None

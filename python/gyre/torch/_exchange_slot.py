@@ -7,11 +7,14 @@ from typing import Any
 
 import torch
 
+from gyre._devices.staging import Landing, Pair, twin_of
 from gyre._job.compression import Compressor
-from gyre._tensors.memory import check_tensor, tensor_over
+from gyre._tensors.memory import tensor_over
 from gyre._torch_private import reference_counts, storage_identity, version_of
 from gyre.core import _core
 from gyre.errors import InvalidArgumentError
+from gyre.torch._exchange_options import ExchangeOptions
+from gyre.torch._staged import check_tensor
 
 NO_GROUP = -1
 NOT_IN_PLAN = -1
@@ -85,6 +88,32 @@ class Slot:
             )
         gradient.copy_(result)
 
+    def hand_out(self, options: ExchangeOptions, landing: list[Pair]) -> None:
+        """Makes the reduced gradient, which is in `place`, the parameter's `grad`. If that is on a device, the caller
+        makes the copies that are added to `landing`."""
+        parameter, place = self.parameter, self.place
+        if not parameter.requires_grad or place is None:
+            return
+        if options.sparse_results:
+            parameter.grad = place.to_sparse(1).to(parameter.device, parameter.dtype)
+            return
+        if self.lives_in_arena:
+            if parameter.grad is not place:
+                parameter.grad = place
+            return
+        if parameter.grad is None or parameter.grad.is_sparse:
+            parameter.grad = torch.empty_like(parameter, requires_grad=False)
+        if parameter.is_cpu:
+            self.decompress(options.compression, place, parameter.grad.detach())
+            return
+        twin = twin_of(place, torch.preserve_format).copy_(place)
+        if options.in_own_type:
+            landing.append((twin, parameter.grad))
+            return
+        reduced = torch.empty_like(place, device=parameter.device)
+        Landing([(twin, reduced)]).land()
+        self.decompress(options.compression, reduced, parameter.grad.detach())
+
     def open_place(self, plan: _core.Plan) -> torch.Tensor:
         """Makes `place` a tensor over the plan's memory, with the strides of `wire` (which keep those of a dense
         parameter)."""
@@ -135,6 +164,7 @@ class Slot:
             or gradient.dtype != parameter.dtype
             or not gradient.is_contiguous()
             or gradient.is_neg()
+            or not gradient.is_cpu
         ):
             return False
         place = self.free_place(plan)

@@ -94,7 +94,7 @@ class FirstStep:
 
 def _hash_of(tensor: torch.Tensor) -> int:
     """A hash of its values that fits into an int64."""
-    values = dense(tensor)
+    values = dense(tensor if tensor.is_cpu else tensor.detach().cpu())
     number = _core.hash_memory(memory_of(values))
     return number - (1 << 64) if number >> 63 else number
 

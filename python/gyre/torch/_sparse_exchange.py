@@ -54,7 +54,7 @@ class SparseExchange:
 def _rows_of(parameter: torch.Tensor) -> torch.Tensor:
     gradient = parameter.grad
     if gradient is None:
-        nowhere = torch.zeros((1, 0), dtype=torch.int64)
-        nothing = torch.zeros((0, *parameter.shape[1:]), dtype=parameter.dtype)
+        nowhere = torch.zeros((1, 0), dtype=torch.int64, device=parameter.device)
+        nothing = torch.zeros((0, *parameter.shape[1:]), dtype=parameter.dtype, device=parameter.device)
         return torch.sparse_coo_tensor(nowhere, nothing, parameter.shape, check_invariants=True)
     return gradient if gradient.is_sparse else gradient.to_sparse(1)

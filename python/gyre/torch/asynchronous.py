@@ -1,12 +1,13 @@
 """Collective operations on torch tensors that return at once, with a handle. Every rank must take part in each; `name`
 pairs the ranks' calls.
 
-Common to all: tensors are on the CPU, in any shape (including 0-dimensional and empty) and memory layout, and have type
-uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64 or bool. Without a name, a call gets the next
-number of its kind, so unnamed calls of one kind must come in the same order on every rank; named ones can come in any
-order. If ranks disagree about type, shape, operation or root, all get MismatchError, whose message shows both sides; a
-name that is already in flight is InvalidArgumentError (a ValueError). All functions are thread-safe. The tensor must
-not be changed before the handle is done.
+Common to all: tensors have any shape (including 0-dimensional and empty) and memory layout, and type uint8, int8,
+int16, int32, int64, float16, bfloat16, float32, float64 or bool. Those of a device go through host memory
+(docs/guide/gpu.md): the call waits until the device has computed them, and the current stream, not the host, waits for
+the results. Without a name, a call gets the next number of its kind, so unnamed calls of one kind must come in the same
+order on every rank; named ones can come in any order. If ranks disagree about type, shape, operation or root, all get
+MismatchError, whose message shows both sides; a name that is already in flight is InvalidArgumentError (a ValueError).
+All functions are thread-safe. The tensor must not be changed before the handle is done.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from gyre._job.operation_argument import resolve_operation
 from gyre._job.process_sets import ProcessSet, global_process_set, root_in, runtime_of
 from gyre._operations import Kind, ReduceOperation, Reduction
 from gyre._runtime import Runtime
-from gyre._tensors.memory import check_in_place, check_tensor
 from gyre.core import _core
 from gyre.errors import InvalidArgumentError
+from gyre.torch import _staged
 from gyre.torch._immediate import is_plain, submit_allreduce
+from gyre.torch._staged import check_in_place, check_tensor
 from gyre.torch._submissions import (
     Batch,
     OneTimeName,
@@ -69,7 +71,10 @@ def allreduce_async(
     reduction = Reduction(operation, prescale_factor, postscale_factor)
     if isinstance(tensor, torch.Tensor) and tensor.is_sparse:
         return sparse_allreduce(runtime, tensor, name, reduction)
-    checked = check_tensor(tensor, describe(Kind.ALLREDUCE, name))
+    action = describe(Kind.ALLREDUCE, name)
+    checked = check_tensor(tensor, action)
+    if not checked.is_cpu:
+        return _reduced_elsewhere(runtime, checked, action, name, reduction, process_set, in_place=False)
     if reduction.operation == Adasum:
         return adasum(runtime, [checked], name, reduction, in_place=False, one=True)
     return submit_one(runtime, allreduce_submission(runtime, checked, None, name, reduction))
@@ -87,10 +92,33 @@ def allreduce_async_(
     """allreduce_async() that writes the result to `tensor`, at the latest when the handle is synchronized."""
     runtime = runtime_of(process_set)
     reduction = Reduction(resolve_operation(op, average), prescale_factor, postscale_factor)
-    checked = check_in_place(tensor, describe(Kind.ALLREDUCE, name))
+    action = describe(Kind.ALLREDUCE, name)
+    checked = check_in_place(tensor, action)
+    if not checked.is_cpu:
+        return _reduced_elsewhere(runtime, checked, action, name, reduction, process_set, in_place=True)
     if reduction.operation == Adasum:
         return adasum(runtime, [checked], name, reduction, in_place=True, one=True)
     return submit_one(runtime, allreduce_submission(runtime, checked, checked, name, reduction))
+
+
+def _reduced_elsewhere(
+    runtime: Runtime,
+    tensor: torch.Tensor,
+    action: str,
+    name: str | None,
+    reduction: Reduction,
+    process_set: ProcessSet,
+    *,
+    in_place: bool,
+) -> Handle:
+    """allreduce_async() and its in-place form, of a tensor of a device."""
+    return _staged.reduced_one(
+        runtime,
+        tensor,
+        action,
+        lambda twin: allreduce_async_(twin, None, name, *reduction, process_set),
+        in_place=in_place,
+    )
 
 
 def _member_names(name: str | None, runtime: Runtime, count: int) -> list[str]:
@@ -113,6 +141,15 @@ def grouped(
     """grouped_allreduce_async() and its in-place form."""
     runtime = runtime_of(process_set)
     check = check_in_place if in_place else check_tensor
+    if any(map(_staged.is_on_device, tensors)):
+        action = describe(Kind.ALLREDUCE, name)
+        return _staged.reduced(
+            runtime,
+            [check(tensor, action) for tensor in tensors],
+            action,
+            lambda twins: grouped(twins, name, reduction, in_place=True, process_set=process_set),
+            in_place=in_place,
+        )
     if reduction.operation == Adasum:
         all_checked = [check(tensor, describe(Kind.ALLREDUCE, name)) for tensor in tensors]
         return adasum(runtime, all_checked, name, reduction, in_place=in_place, one=False)
@@ -157,8 +194,17 @@ def broadcast_async(
 ) -> Handle:
     """The values of `root_rank`'s tensor (same shape and type on all ranks) in a new one; the handle's result."""
     runtime = runtime_of(process_set)
-    checked = check_tensor(tensor, describe(Kind.BROADCAST, name))
-    root = root_in(process_set, root_rank, describe(Kind.BROADCAST, name))
+    action = describe(Kind.BROADCAST, name)
+    checked = check_tensor(tensor, action)
+    root = root_in(process_set, root_rank, action)
+    if not checked.is_cpu:
+        return _staged.reduced_one(
+            runtime,
+            checked,
+            action,
+            lambda twin: broadcast_async_(twin, root_rank, name, process_set),
+            in_place=False,
+        )
     return submit_one(runtime, broadcast_submission(runtime, checked, None, name, root))
 
 
@@ -167,8 +213,13 @@ def broadcast_async_(
 ) -> Handle:
     """broadcast_async() that writes the root's values to `tensor`."""
     runtime = runtime_of(process_set)
-    checked = check_in_place(tensor, describe(Kind.BROADCAST, name))
-    root = root_in(process_set, root_rank, describe(Kind.BROADCAST, name))
+    action = describe(Kind.BROADCAST, name)
+    checked = check_in_place(tensor, action)
+    root = root_in(process_set, root_rank, action)
+    if not checked.is_cpu:
+        return _staged.reduced_one(
+            runtime, checked, action, lambda twin: broadcast_async_(twin, root_rank, name, process_set), in_place=True
+        )
     return submit_one(runtime, broadcast_submission(runtime, checked, checked, name, root))
 
 
@@ -191,7 +242,10 @@ def allgather_async(
     The first dimension can differ between ranks; the others and the type cannot. 0-dimensional ones count as one row.
     """
     runtime = runtime_of(process_set)
-    checked = rows_of(check_tensor(tensor, describe(Kind.ALLGATHER, name)))
+    action = describe(Kind.ALLGATHER, name)
+    checked = rows_of(check_tensor(tensor, action))
+    if not checked.is_cpu:
+        return _staged.gathered_one(runtime, checked, action, lambda twin: allgather_async(twin, name, process_set))
     return submit_one(runtime, _without_splits(gathering_submission(runtime, Kind.ALLGATHER, checked, name)))
 
 
@@ -200,6 +254,10 @@ def grouped_allgather_async(
 ) -> Handle:
     """allgather_async() of several tensors, which complete together; the handle's result is the list of results."""
     runtime = runtime_of(process_set)
+    if any(map(_staged.is_on_device, tensors)):
+        action = describe(Kind.ALLGATHER, name)
+        every = [rows_of(check_tensor(tensor, action)) for tensor in tensors]
+        return _staged.gathered(runtime, every, action, lambda twins: grouped_allgather_async(twins, name, process_set))
     batch = Batch(runtime)
     for tensor, member in zip(tensors, _member_names(name, runtime, len(tensors)), strict=True):
         checked = rows_of(check_tensor(tensor, describe(Kind.ALLGATHER, member)))
@@ -231,7 +289,13 @@ def reducescatter_async(
     Rank r of n gets rows/n rows, the first rows % n ranks one more. `op` as in allreduce_async().
     """
     runtime = runtime_of(process_set)
-    checked = check_tensor(tensor, describe(Kind.REDUCESCATTER, name))
+    action = describe(Kind.REDUCESCATTER, name)
+    checked = check_tensor(tensor, action)
+    if not checked.is_cpu:
+        factors = (prescale_factor, postscale_factor)
+        return _staged.gathered_one(
+            runtime, checked, action, lambda twin: reducescatter_async(twin, name, op, process_set, *factors)
+        )
     reduction = Reduction(resolve_operation(op, None), prescale_factor, postscale_factor)
     return submit_one(runtime, _without_splits(reducescatter_submission(runtime, checked, name, reduction)))
 
@@ -246,6 +310,13 @@ def grouped_reducescatter_async(
 ) -> Handle:
     """reducescatter_async() of several tensors, which complete together; the handle's result is the list of shares."""
     runtime = runtime_of(process_set)
+    if any(map(_staged.is_on_device, tensors)):
+        action = describe(Kind.REDUCESCATTER, name)
+        every = [check_tensor(tensor, action) for tensor in tensors]
+        factors = (prescale_factor, postscale_factor)
+        return _staged.gathered(
+            runtime, every, action, lambda twins: grouped_reducescatter_async(twins, name, op, process_set, *factors)
+        )
     reduction = Reduction(resolve_operation(op, None), prescale_factor, postscale_factor)
     batch = Batch(runtime)
     for tensor, member in zip(tensors, _member_names(name, runtime, len(tensors)), strict=True):
@@ -277,6 +348,10 @@ def alltoall_async(
     runtime = runtime_of(process_set)
     action = describe(Kind.ALLTOALL, name)
     checked = check_tensor(tensor, action)
+    if not checked.is_cpu:
+        return _staged.gathered_one(
+            runtime, checked, action, lambda twin: alltoall_async(twin, splits, name, process_set)
+        )
     numbers = [] if splits is None else _split_numbers(splits, action)
     dtype = torch.int64 if isinstance(splits, torch.Tensor) and splits.dtype == torch.int64 else torch.int32
     submission = gathering_submission(runtime, Kind.ALLTOALL, checked, name, splits=numbers)

@@ -10,6 +10,7 @@ from gyre._job.process_sets import ProcessSet, global_process_set, runtime_of
 from gyre._operations import ReduceOperation
 from gyre._torch_private import BatchNorm
 from gyre.errors import InvalidArgumentError
+from gyre.torch._submissions import OneTimeName
 from gyre.torch.asynchronous import allgather_async, allreduce_async
 
 
@@ -109,6 +110,8 @@ class _Normalize(torch.autograd.Function):
     def forward(
         ctx: Any, x: torch.Tensor, mean: torch.Tensor, inverse: torch.Tensor, count: float, process_set: ProcessSet
     ) -> torch.Tensor:
+        # Here, in the program's order: on several devices, the nodes of backward() run in a thread for each.
+        ctx.name = OneTimeName(f"batch_norm.{runtime_of(process_set).next_number('batch_norm')}")
         normalized = (x - _along(mean, x)) * _along(inverse, x)
         ctx.save_for_backward(normalized, inverse)
         ctx.count, ctx.process_set = count, process_set
@@ -120,6 +123,8 @@ class _Normalize(torch.autograd.Function):
         gradient = gradients[0]
         dimensions = _others(gradient)
         own = torch.stack([gradient.sum(dimensions), (gradient * normalized).sum(dimensions)])
-        sums = allreduce_async(own, op=ReduceOperation.SUM, process_set=ctx.process_set).wait() / ctx.count
+        sums = (
+            allreduce_async(own, name=ctx.name, op=ReduceOperation.SUM, process_set=ctx.process_set).wait() / ctx.count
+        )
         inner = gradient - _along(sums[0], gradient) - normalized * _along(sums[1], gradient)
         return inner * _along(inverse, gradient), None, None, None, None

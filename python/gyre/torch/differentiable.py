@@ -22,9 +22,9 @@ import torch
 
 from gyre._job.process_sets import ProcessSet, root_in, runtime_of
 from gyre._operations import Kind, ReduceOperation, Reduction
-from gyre._tensors.memory import check_tensor
 from gyre.errors import UnsupportedError
 from gyre.torch import asynchronous
+from gyre.torch._staged import check_tensor
 from gyre.torch._submissions import describe
 
 _LINEAR = (ReduceOperation.SUM, ReduceOperation.AVERAGE)
@@ -82,7 +82,8 @@ class _Broadcast(torch.autograd.Function):
         average = allreduce(gradients, name, _AVERAGE, process_set, one=True)[0]
         is_root = runtime_of(process_set).rank == root_in(process_set, root_rank, "broadcast")
         # Not new zeros: a second differentiation needs every rank in the average's own backward.
-        return torch.where(torch.tensor(is_root), average, average.new_zeros(())), None, None, None
+        chosen = torch.where(torch.full((), is_root, device=average.device), average, average.new_zeros(()))
+        return chosen, None, None, None
 
 
 def broadcast(tensor: torch.Tensor, root_rank: int, name: str | None, process_set: ProcessSet) -> torch.Tensor:

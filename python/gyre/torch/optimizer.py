@@ -17,7 +17,8 @@ from gyre._program_position import stacklevel_of_program
 from gyre._runtime import Runtime, current
 from gyre._torch_private import check_scaler_has_asked
 from gyre.errors import CallOrderError, InvalidArgumentError
-from gyre.torch._exchange import GradientExchange, retire_exchanges
+from gyre.torch._exchange import GradientExchange
+from gyre.torch._exchange_hooks import retire_exchanges
 from gyre.torch._exchange_options import GRADIENTS_NOT_WANTED, ExchangeOptions
 from gyre.torch._first_step import check_word
 from gyre.torch._wrapping import wrap
@@ -197,8 +198,8 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     unequal_replicas: if parameters differ in the first step: "warn" (on rank 0), "error" (on all ranks) or "allow".
 
     The first step is exchanged when it ends, later ones in the order of its gradients while backward() runs. Gradients
-    that the program keeps (`old = parameter.grad`, a view, an array) keep their values, as in torch. Parameters that
-    are not on the CPU raise UnsupportedError; invalid arguments InvalidArgumentError; ranks that disagree
+    that the program keeps (`old = parameter.grad`, a view, an array) keep their values, as in torch. Those of a device
+    go through host memory (docs/guide/gpu.md). Invalid arguments raise InvalidArgumentError; ranks that disagree
     MismatchError. A rank without a gradient for a parameter contributes zeros and receives the others' average. With
     one rank the optimizer works as if it were not wrapped.
     """

@@ -10,6 +10,7 @@ from gyre._tensors.memory import check_tensor
 from gyre._tensors.sparse import SparseSum
 from gyre._torch_private import parts_of_sparse
 from gyre.errors import InvalidArgumentError, UnsupportedError
+from gyre.torch import _staged
 from gyre.torch._submissions import OneTimeName, describe, operation_name
 from gyre.torch.handle import Handle
 
@@ -21,6 +22,8 @@ def sparse_allreduce(runtime: Runtime, tensor: torch.Tensor, name: str | None, r
         raise InvalidArgumentError(f"{action}: expected a sparse COO tensor; use allreduce() for others")
     if reduction.operation not in (ReduceOperation.SUM, ReduceOperation.AVERAGE):
         raise UnsupportedError(f"{action}: sparse tensors can only be summed and averaged; pass tensor.to_dense()")
+    if _staged.is_on_device(tensor):
+        return _staged.sparse(runtime, tensor, action, lambda twin: sparse_allreduce(runtime, twin, name, reduction))
     stem = name if name is not None else OneTimeName(f"sparse.noname.{runtime.next_number('sparse')}")
     one = SparseSum(tensor, parts_of_sparse(tensor.detach()), action, check_tensor, reduction, runtime.size)
     full = [operation_name(runtime, Kind.ALLGATHER, type(stem)(f"{stem}.{part}")) for part in SparseSum.NAMES]

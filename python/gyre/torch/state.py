@@ -11,10 +11,11 @@ import torch
 from gyre._job.process_sets import ProcessSet, global_process_set, root_in, runtime_of
 from gyre._operations import Kind
 from gyre._runtime import Runtime
-from gyre._tensors.memory import check_tensor
 from gyre.errors import CorruptDataError, Error, InvalidArgumentError, MismatchError
-from gyre.torch import _plain_data
+from gyre.torch import _plain_data, _staged
+from gyre.torch._staged import check_tensor
 from gyre.torch._submissions import Batch, OneTimeName, broadcast_submission, describe, gathering_submission, submit_one
+from gyre.torch.handle import Handle
 
 NamedTensors = Mapping[str, Any] | Iterable[tuple[str, torch.Tensor] | torch.Tensor]
 
@@ -27,14 +28,30 @@ def broadcast_parameters(params: NamedTensors, root_rank: int, process_set: Proc
     """
     runtime = runtime_of(process_set)
     root = root_in(process_set, root_rank, "broadcast_parameters")
-    batch = Batch(runtime)
+    targets = []
     for name, tensor in _named(params):
         action = describe(Kind.BROADCAST, name)
         if not isinstance(tensor, torch.Tensor):
             raise InvalidArgumentError(f"{action}: cannot broadcast a {type(tensor).__name__} as a parameter")
         target = check_tensor(tensor, action).detach()
-        batch.submissions.append(broadcast_submission(runtime, target, target, OneTimeName(f"parameters.{name}"), root))
-    batch.submit().wait()
+        targets.append((f"parameters.{name}", target))
+    _broadcast_together(runtime, targets, root, "broadcast_parameters")
+
+
+def _broadcast_together(runtime: Runtime, named: list[tuple[str, torch.Tensor]], root: int, action: str) -> None:
+    """In place, in one exchange."""
+    tensors = [tensor for _, tensor in named]
+
+    def on_host(targets: list[torch.Tensor]) -> Handle:
+        batch = Batch(runtime)
+        for (name, _), target in zip(named, targets, strict=True):
+            batch.submissions.append(broadcast_submission(runtime, target, target, OneTimeName(name), root))
+        return batch.submit()
+
+    if any(map(_staged.is_on_device, tensors)):
+        _staged.reduced(runtime, tensors, action, on_host, in_place=True).wait()
+    else:
+        on_host(tensors).wait()
 
 
 def _named(params: NamedTensors) -> list[tuple[str, Any]]:
@@ -73,7 +90,8 @@ def broadcast_optimizer_state(
         raise InvalidArgumentError(f"broadcast_optimizer_state: model must be a module, not {type(model).__name__}")
     had_state = bool(optimizer.state)
     described = _optimizer_tree(optimizer) if runtime.rank == root else None
-    described = _broadcast_plain(runtime, described, root, "optimizer_state")
+    device = next((parameter.device for parameter in _parameters(optimizer) if not parameter.is_cpu), None)
+    described = _broadcast_plain(runtime, described, root, "optimizer_state", device=device)
     problem = _difference(optimizer, described, runtime.rank, root)
     _agree(runtime, problem)
     if runtime.rank != root:
@@ -144,9 +162,17 @@ def _apply(optimizer: torch.optim.Optimizer, described: Any) -> None:
             optimizer.state.pop(parameter, None)
             continue
         own = optimizer.state[parameter]
-        merged = {key: _in_place_of(own.get(key), value) for key, value in values.items()}
+        merged = {key: _in_place_of(own.get(key), _beside(parameter, key, value)) for key, value in values.items()}
         own.clear()
         own.update(merged)
+
+
+def _beside(parameter: torch.Tensor, key: object, value: Any) -> Any:
+    """State of a parameter's shape is where this rank's parameter is; numbers like Adam's "step" stay on the CPU."""
+    if not isinstance(value, torch.Tensor) or value.device == parameter.device:
+        return value
+    moves = not value.is_cpu or (value.shape == parameter.shape and key != "step")
+    return value.to(parameter.device) if moves else value
 
 
 def _in_place_of(own: Any, value: Any) -> Any:
@@ -159,8 +185,16 @@ def _in_place_of(own: Any, value: Any) -> Any:
     return value
 
 
-def _broadcast_plain(runtime: Runtime, value: Any, root_rank: int, what: str, *, allow_pickle: bool = False) -> Any:
-    """Broadcasts the root's value: a description first, then its tensors in one exchange."""
+def _broadcast_plain(
+    runtime: Runtime,
+    value: Any,
+    root_rank: int,
+    what: str,
+    *,
+    allow_pickle: bool = False,
+    device: torch.device | None = None,
+) -> Any:
+    """Broadcasts the root's value: a description first, then its tensors in one exchange. `device`: see decode()."""
     is_root = runtime.rank == root_rank
     stem = f"{what}.{runtime.next_number(what)}"
     # If the value cannot be sent, for whatever reason (pickling runs the object's own code), the other ranks must not
@@ -182,11 +216,17 @@ def _broadcast_plain(runtime: Runtime, value: Any, root_rank: int, what: str, *,
         )
     if announced > _plain_data.MAX_TEXT_BYTES:
         raise CorruptDataError(f"{what}: rank {root_rank} announced {announced} bytes of description")
-    return _broadcast_described(runtime, value, encoded, announced, root_rank, stem)
+    return _broadcast_described(runtime, value, encoded, announced, root_rank, stem, device)
 
 
 def _broadcast_described(
-    runtime: Runtime, value: Any, encoded: _plain_data.Encoded, size: int, root_rank: int, stem: str
+    runtime: Runtime,
+    value: Any,
+    encoded: _plain_data.Encoded,
+    size: int,
+    root_rank: int,
+    stem: str,
+    device: torch.device | None,
 ) -> Any:
     is_root = runtime.rank == root_rank
     text = torch.empty(size, dtype=torch.uint8)
@@ -195,13 +235,9 @@ def _broadcast_described(
     _broadcast_one(runtime, text, root_rank, f"{stem}.description")
     tensors = encoded.tensors
     if not is_root:
-        value, tensors = _plain_data.decode(text.numpy().tobytes())
-    batch = Batch(runtime)
-    for index, tensor in enumerate(tensors):
-        name = OneTimeName(f"{stem}.tensor.{index}")
-        target = tensor.detach()
-        batch.submissions.append(broadcast_submission(runtime, target, target, name, root_rank))
-    batch.submit().wait()
+        value, tensors = _plain_data.decode(text.numpy().tobytes(), device)
+    targets = [(f"{stem}.tensor.{index}", tensor.detach()) for index, tensor in enumerate(tensors)]
+    _broadcast_together(runtime, targets, root_rank, "broadcast")
     return value
 
 

@@ -5,6 +5,7 @@ see gyre.torch.differentiable.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,10 +16,10 @@ from gyre._job.compression import Compression, Compressor
 from gyre._job.operation_argument import resolve_operation
 from gyre._job.process_sets import ProcessSet, global_process_set, root_in, runtime_of
 from gyre._operations import Kind, ReduceOperation, Reduction
-from gyre._runtime import current
-from gyre._tensors.memory import check_in_place, check_tensor
-from gyre.torch import differentiable
+from gyre._runtime import Runtime, current
+from gyre.torch import _staged, differentiable
 from gyre.torch._immediate import is_plain, run_allreduce, run_barrier, run_broadcast
+from gyre.torch._staged import check_in_place, check_tensor
 from gyre.torch._submissions import allreduce_submission, describe, run_one
 from gyre.torch.asynchronous import (
     Adasum,
@@ -75,6 +76,9 @@ def allreduce(
     compressed, contexts = _compressed([tensor], compression, Kind.ALLREDUCE, name)
     if _wants_gradient(compressed):
         results = differentiable.allreduce(compressed, name, reduction, process_set, one=True)
+    elif not compressed[0].is_cpu:
+        action = describe(Kind.ALLREDUCE, name)
+        results = [_reduced_elsewhere(runtime, compressed[0], action, name, reduction, process_set, in_place=False)]
     elif operation is Adasum:
         results = [allreduce_async(compressed[0], None, name, *reduction, process_set).wait()]
     else:
@@ -98,13 +102,32 @@ def allreduce_(
         run_allreduce(runtime, tensor, tensor, name, operation, prescale_factor, postscale_factor)
         increment_version(tensor)
         return tensor
-    checked = check_in_place(tensor, describe(Kind.ALLREDUCE, name))
+    action = describe(Kind.ALLREDUCE, name)
+    checked = check_in_place(tensor, action)
     reduction = Reduction(operation, prescale_factor, postscale_factor)
+    if not checked.is_cpu:
+        return _reduced_elsewhere(runtime, checked, action, name, reduction, process_set, in_place=True)
     if operation is Adasum:
         adapted: torch.Tensor = grouped([checked], name, reduction, in_place=True, process_set=process_set).wait()[0]
         return adapted
     result: torch.Tensor = run_one(runtime, allreduce_submission(runtime, checked, checked, name, reduction))
     return result
+
+
+def _reduced_elsewhere(
+    runtime: Runtime,
+    tensor: torch.Tensor,
+    action: str,
+    name: str | None,
+    reduction: Reduction,
+    process_set: ProcessSet,
+    *,
+    in_place: bool,
+) -> torch.Tensor:
+    """allreduce() and its in-place form, of a tensor of a device."""
+    return _staged.run_reduced(
+        runtime, tensor, action, lambda twin: allreduce_(twin, None, name, *reduction, process_set), in_place=in_place
+    )
 
 
 def grouped_allreduce(
@@ -150,7 +173,12 @@ def broadcast(
         return differentiable.broadcast(tensor, root_rank, name, process_set)
     runtime = runtime_of(process_set)
     action = describe(Kind.BROADCAST, name)
-    return run_broadcast(runtime, check_tensor(tensor, action), False, name, root_in(process_set, root_rank, action))
+    checked = check_tensor(tensor, action)
+    root = root_in(process_set, root_rank, action)
+    if not checked.is_cpu:
+        on_host = functools.partial(run_broadcast, runtime, in_place=True, name=name, root=root)
+        return _staged.run_reduced(runtime, checked, action, on_host, in_place=False)
+    return run_broadcast(runtime, checked, False, name, root)
 
 
 def broadcast_(
@@ -159,7 +187,12 @@ def broadcast_(
     """broadcast() in place; returns `tensor`."""
     runtime = runtime_of(process_set)
     action = describe(Kind.BROADCAST, name)
-    return run_broadcast(runtime, check_in_place(tensor, action), True, name, root_in(process_set, root_rank, action))
+    checked = check_in_place(tensor, action)
+    root = root_in(process_set, root_rank, action)
+    if not checked.is_cpu:
+        on_host = functools.partial(run_broadcast, runtime, in_place=True, name=name, root=root)
+        return _staged.run_reduced(runtime, checked, action, on_host, in_place=True)
+    return run_broadcast(runtime, checked, True, name, root)
 
 
 def allgather(

@@ -1,0 +1,104 @@
+"""Random programs of gyre.torch's operations on a device, over several streams and process sets, must have the CPU's
+results to the bit: an order of calls, frees and waits that nobody has thought of is where a wait is missing."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import gyre.torch as hvd
+import pytest
+import sim_device
+import torch
+from effort import first_seed, rounds
+from ranks_fixture import RunRanks
+
+SIZE = 3
+PROGRAMS = rounds(60, 1000)
+
+Streams = list[Callable[[], AbstractContextManager[Any]]]
+
+
+def made(draw: random.Random, shape: list[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """This rank's."""
+    generator = torch.Generator().manual_seed(draw.randrange(1 << 30) * SIZE + hvd.rank())
+    return (torch.rand(shape, generator=generator) * 9).to(dtype).to(device) * 2
+
+
+def one_call(draw: random.Random, device: torch.device, among: hvd.ProcessSet) -> hvd.Handle | None:
+    """None on a rank outside the set, which draws the same. The call's tensors are freed when this function returns."""
+    dtype = draw.choice([torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8])
+    shape = draw.choice([[1], [7], [300], [4, 3, 2]])
+    several = [made(draw, shape, dtype, device), made(draw, [2, 3], dtype, device)]
+    tensor = several[0].transpose(0, -1) if draw.random() < 0.3 else several[0]
+    op = draw.choice([hvd.Sum, hvd.Average, hvd.Min, hvd.Max])
+    factor, root = draw.choice([1.0, 0.5]), draw.choice(ranks_of(among))
+    rows, numbers = made(draw, [6, 2], dtype, device), made(draw, shape, torch.float32, device)
+    options = {"process_set": among}
+    calls: list[Callable[[], hvd.Handle]] = [
+        lambda: hvd.allreduce_async(tensor, op=op, prescale_factor=factor, **options),
+        lambda: hvd.allreduce_async_(tensor, op=op, **options),
+        lambda: hvd.grouped_allreduce_async(several, op=op, **options),
+        lambda: hvd.grouped_allreduce_async_(several, op=op, **options),
+        lambda: hvd.broadcast_async(tensor, root, **options),
+        lambda: hvd.broadcast_async_(tensor, root, **options),
+        lambda: hvd.allgather_async(rows[: hvd.rank() + 1], **options),
+        lambda: hvd.grouped_allgather_async([rows[hvd.rank() :], numbers], **options),
+        lambda: hvd.reducescatter_async(tensor, op=hvd.Sum, **options),
+        lambda: hvd.alltoall_async(rows, **options),
+        lambda: hvd.allreduce_async(numbers, op=hvd.Adasum, **options),
+    ]
+    call = draw.choice(calls)
+    return call() if hvd.rank() in ranks_of(among) else None
+
+
+def ranks_of(among: hvd.ProcessSet) -> list[int]:
+    return among.ranks or list(range(SIZE))
+
+
+def finished(stream: AbstractContextManager[Any], handle: hvd.Handle | None) -> list[torch.Tensor]:
+    if handle is None:
+        return []
+    with stream:
+        result = handle.wait()
+        several = list(result) if isinstance(result, list | tuple) else [result]
+        return [(one + one).cpu() for one in several]
+
+
+def program(seed: int, device: torch.device, sets: list[hvd.ProcessSet], streams: Streams) -> list[torch.Tensor]:
+    """The results of a few calls, each of them used on a stream that need not be that of the call; handles are waited
+    for late, and in any order."""
+    draw = random.Random(seed)
+    begun: list[hvd.Handle | None] = []
+    results: list[torch.Tensor] = []
+    for _ in range(draw.randrange(1, 6)):
+        with draw.choice(streams)():
+            begun.append(one_call(draw, device, draw.choice(sets)))
+        if draw.random() < 0.4:
+            results += finished(draw.choice(streams)(), begun.pop(draw.randrange(len(begun))))
+    for handle in begun:
+        results += finished(draw.choice(streams)(), handle)
+    return results
+
+
+def body() -> None:
+    sim_device.follow(os.environ["SCHEDULE"])
+    hvd.init()
+    device = torch.device("sim", hvd.rank() % 2)
+    sets = [hvd.global_process_set, hvd.add_process_set([0, 2])]
+    own = [torch.accelerator.current_stream(device), torch.Stream(device), torch.Stream(device)]
+    streams: Streams = [lambda stream=stream: stream for stream in own]  # type: ignore[misc]
+    for seed in range(first_seed(), first_seed() + PROGRAMS):
+        ours = program(seed, device, sets, streams)
+        wanted = program(seed, torch.device("cpu"), sets, [nullcontext for _ in streams])
+        assert all(torch.equal(a, b) for a, b in zip(ours, wanted, strict=True)), f"seed {seed}: {ours} != {wanted}"
+    hvd.shutdown()
+
+
+@pytest.mark.parametrize("schedule", list(sim_device.SCHEDULES))
+def test_random_programs_have_the_cpus_results(run_ranks: RunRanks, schedule: str) -> None:
+    print(f"GYRE_TEST_SEED={first_seed()}")
+    run_ranks(SIZE, body, environment={"SCHEDULE": schedule})
