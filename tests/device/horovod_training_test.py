@@ -295,6 +295,30 @@ def steps_that_a_scaler_skips() -> None:
     check_same(functools.partial(train, ours=False))
 
 
+def a_default_device_of_the_program() -> None:
+    """What Gyre makes for itself must be in host memory all the same."""
+    results = []
+    for device in (own_device(), CPU):
+        with torch.device(device):
+            weight = nn.Parameter(torch.full((3, 2), 0.5) + hvd.rank())
+            hvd.broadcast_parameters([weight], root_rank=1)
+            optimizer = hvd.DistributedOptimizer(torch.optim.AdamW([weight], lr=0.1))
+            for step in range(STEPS):
+                optimizer.zero_grad()
+                (weight * (hvd.rank() + step)).sum().backward()
+                optimizer.step()
+            hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+            rows = torch.ones(2, 1, requires_grad=True)
+            (hvd.allgather(rows) * (hvd.rank() + 1)).sum().backward()
+            assert rows.grad is not None
+            named = hvd.broadcast_object({"weight": weight.detach()}, 0)["weight"]
+            empty = hvd.allgather(torch.zeros(0, 2))
+            adapted = hvd.allreduce(torch.ones(3) + hvd.rank(), op=hvd.Adasum)
+            received = hvd.alltoall(torch.ones(4), [2, 2])
+            results.append([weight.detach(), rows.grad, named, empty, adapted, *received])
+    assert all(torch.equal(ours.cpu(), wanted) for ours, wanted in zip(*results, strict=True)), results
+
+
 # State.
 
 
@@ -393,6 +417,7 @@ CHECKS: list[Callable[[], None]] = [
     gradients_may_be_dropped_right_after_backward,
     compressed_gradients_are_freed_before_they_have_been_copied,
     steps_that_a_scaler_skips,
+    a_default_device_of_the_program,
     parameters_of_one_rank,
     the_state_of_one_ranks_optimizer,
     different_replicas_are_named,

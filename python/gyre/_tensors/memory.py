@@ -94,5 +94,5 @@ def tensor_over(memory: _core.Memory, dtype: torch.dtype, shape: Sequence[int]) 
     """A tensor over the engine's memory that keeps the memory alive."""
     count = math.prod(shape)
     if count == 0:
-        return torch.empty(tuple(shape), dtype=dtype)
+        return torch.empty(tuple(shape), dtype=dtype, device="cpu")
     return torch.frombuffer(memory, dtype=dtype, count=count).view(tuple(shape))

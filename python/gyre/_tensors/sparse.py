@@ -42,7 +42,7 @@ class SparseSum:
         if not own.is_coalesced():
             indices, values = _added_up(indices, values, own.shape[: own.sparse_dim()], SUM, 1)
         # The shape is sent too: otherwise an entry outside another rank's shape would go unnoticed.
-        shape = torch.tensor([list(own.shape)], dtype=torch.int64)
+        shape = torch.tensor([list(own.shape)], dtype=torch.int64, device="cpu")
         self._memory = [dense(indices.t()), values, shape]
 
     @property
@@ -67,11 +67,18 @@ class SparseSum:
         if not bool((shapes == shapes[0]).all()):
             raise MismatchError(f"{self._action}: the ranks' shapes differ: {shapes.tolist()}")
         # Indices from other ranks, which may lie outside.
-        torch.sparse_coo_tensor(indices.t(), self._in_own_type(values), self._shape, check_invariants=True)
+        torch.sparse_coo_tensor(
+            indices.t(), self._in_own_type(values), self._shape, device="cpu", check_invariants=True
+        )
         lengths = self._shape[: indices.shape[1]]
         summed_indices, summed = _added_up(indices.t(), values, lengths, self._reduction, self._ranks)
         return torch.sparse_coo_tensor(
-            summed_indices, self._in_own_type(summed), self._shape, is_coalesced=True, check_invariants=True
+            summed_indices,
+            self._in_own_type(summed),
+            self._shape,
+            device="cpu",
+            is_coalesced=True,
+            check_invariants=True,
         )
 
     def _in_own_type(self, values: torch.Tensor) -> torch.Tensor:
@@ -83,11 +90,11 @@ def _added_up(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Each index once, in order, with the reduction of its values, in theirs. `lengths`: of the sparse dimensions. Not
     by torch, whose sums depend on the thread's floating-point state."""
-    place = torch.zeros(indices.shape[1], dtype=torch.int64)
+    place = torch.zeros(indices.shape[1], dtype=torch.int64, device="cpu")
     for index, length in zip(indices, lengths, strict=True):
         place = place * length + index
     found, places = torch.unique(place, return_inverse=True)
-    summed = torch.empty([len(found), *values.shape[1:]], dtype=values.dtype)
+    summed = torch.empty([len(found), *values.shape[1:]], dtype=values.dtype, device="cpu")
     _core.add_rows(
         result=memory_of(summed),
         rows=memory_of(values),
@@ -99,6 +106,6 @@ def _added_up(
         postscale=reduction.postscale,
         ranks=ranks,
     )
-    once = torch.empty([indices.shape[0], len(found)], dtype=torch.int64)
+    once = torch.empty([indices.shape[0], len(found)], dtype=torch.int64, device="cpu")
     once[:, places] = indices
     return once, summed

@@ -78,16 +78,16 @@ class FirstStep:
         """The lowest of each number: of the hash and of its inverse, so that both ends are known."""
         if self._strictness > 0:
             self._hashes = [_hash_of(replica.parameter) for replica in replicas]
-        hashes = torch.tensor(self._hashes, dtype=torch.int64)
+        hashes = torch.tensor(self._hashes, dtype=torch.int64, device="cpu")
         own = _hash_of(hashes)
-        numbers = torch.tensor([int(complete), self._strictness, own, ~own], dtype=torch.int64)
+        numbers = torch.tensor([int(complete), self._strictness, own, ~own], dtype=torch.int64, device="cpu")
         submission = allreduce_submission(self._runtime, numbers, None, stem, Reduction(ReduceOperation.MIN))
         return submit_one(self._runtime, submission)
 
     def _submit_comparison(self, stem: str, replicas: Sequence[Replica]) -> Handle:
         """Every rank's hashes, and which parameters have a gradient there; first its rank number in the job."""
         has_gradient = [int(replica.has_gradient) for replica in replicas]
-        table = torch.tensor([[current().rank, *self._hashes], [0, *has_gradient]], dtype=torch.int64)
+        table = torch.tensor([[current().rank, *self._hashes], [0, *has_gradient]], dtype=torch.int64, device="cpu")
         submission = gathering_submission(self._runtime, Kind.ALLGATHER, table.unsqueeze(0), f"{stem}.replicas")
         return submit_one(self._runtime, submission)
 

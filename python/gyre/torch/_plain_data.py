@@ -21,11 +21,11 @@ class _TorchTypes:
     def __init__(self, device: torch.device | None = None) -> None:
         self._device = device
 
-    def _place_of(self, device_type: str) -> torch.device | None:
-        """Where a tensor goes that is on such a device at the sender; None for the CPU."""
+    def _place_of(self, device_type: str) -> torch.device:
+        """Where a tensor goes that is on such a device at the sender."""
         if self._device is not None and self._device.type == device_type:
             return self._device
-        return torch.device(device_type) if is_present(device_type) else None
+        return torch.device(device_type if is_present(device_type) else "cpu")
 
     def encode(self, value: object, place: str, tensors: list[Any]) -> Any:
         if isinstance(value, torch.Tensor):
@@ -42,7 +42,7 @@ class _TorchTypes:
     def decode(self, tag: str, content: Any, tensors: list[Any]) -> Any:
         if tag == "tensor":
             dtype, shape, *elsewhere = content
-            device = self._place_of(str(elsewhere[0])) if elsewhere else None
+            device = self._place_of(str(elsewhere[0])) if elsewhere else torch.device("cpu")
             tensors.append(torch.empty(tuple(int(n) for n in shape), dtype=_DTYPES[dtype], device=device))
             return tensors[-1]
         if tag == "size":

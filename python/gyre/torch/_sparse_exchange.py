@@ -24,7 +24,8 @@ class SparseExchange:
 
     def choose_among(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
         """Adds the parameters that have a sparse gradient on any rank now. Collective."""
-        flags = torch.tensor([p.grad is not None and p.grad.is_sparse for _, p in parameters], dtype=torch.uint8)
+        are_sparse = [p.grad is not None and p.grad.is_sparse for _, p in parameters]
+        flags = torch.tensor(are_sparse, dtype=torch.uint8, device="cpu")
         operation = Reduction(ReduceOperation.MAX)
         anywhere = run_one(
             self._runtime, allreduce_submission(self._runtime, flags, None, OneTimeName(self._stem), operation)
@@ -56,5 +57,7 @@ def _rows_of(parameter: torch.Tensor) -> torch.Tensor:
     if gradient is None:
         nowhere = torch.zeros((1, 0), dtype=torch.int64, device=parameter.device)
         nothing = torch.zeros((0, *parameter.shape[1:]), dtype=parameter.dtype, device=parameter.device)
-        return torch.sparse_coo_tensor(nowhere, nothing, parameter.shape, check_invariants=True)
+        return torch.sparse_coo_tensor(
+            nowhere, nothing, parameter.shape, device=parameter.device, check_invariants=True
+        )
     return gradient if gradient.is_sparse else gradient.to_sparse(1)

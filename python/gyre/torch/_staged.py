@@ -30,7 +30,7 @@ def check_tensor(tensor: object, action: str) -> torch.Tensor:
     if exchangeable(tensor):
         return tensor
     if is_on_device(tensor) and tensor.layout == torch.strided:
-        memory.check_tensor(torch.empty(0, dtype=tensor.dtype), action)
+        memory.check_tensor(torch.empty(0, dtype=tensor.dtype, device="cpu"), action)
         return tensor
     return memory.check_tensor(tensor, action)
 
@@ -187,11 +187,13 @@ def sparse(
     device = tensor.device
     indices, values = _brought_to_host(runtime, parts_of_sparse(tensor.detach()), action, keep_others=True)
     twin = torch.sparse_coo_tensor(
-        indices, values, tensor.shape, is_coalesced=tensor.is_coalesced(), check_invariants=False
+        indices, values, tensor.shape, device="cpu", is_coalesced=tensor.is_coalesced(), check_invariants=False
     )
 
     def send_on(total: torch.Tensor, pairs: list[Pair]) -> torch.Tensor:
         indices, values = (_sent_on(part, device, pairs) for part in (total.indices(), total.values()))
-        return torch.sparse_coo_tensor(indices, values, total.shape, is_coalesced=True, check_invariants=False)
+        return torch.sparse_coo_tensor(
+            indices, values, total.shape, device=device, is_coalesced=True, check_invariants=False
+        )
 
     return StagedHandle(runtime, on_host(twin), send_on)

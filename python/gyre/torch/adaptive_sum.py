@@ -32,7 +32,7 @@ def combine(
     """The adaptive sum of tensors of one size, made in float64 whatever the thread's floating-point state, in a flat
     tensor of `dtype`. Pure."""
     own = [dense(tensor) for tensor in contributions]
-    result = torch.empty(own[0].numel(), dtype=dtype)
+    result = torch.empty(own[0].numel(), dtype=dtype, device="cpu")
     _core.adaptive_sum(
         result=memory_of(result),
         result_type=DATA_TYPE_NUMBERS[dtype],

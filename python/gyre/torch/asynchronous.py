@@ -359,7 +359,7 @@ def alltoall_async(
 
     def finish_with_splits(handle: _core.Handle) -> tuple[torch.Tensor, torch.Tensor]:
         result, received = finish(handle)
-        return result, torch.tensor(received, dtype=dtype)
+        return result, torch.tensor(received, dtype=dtype, device="cpu")
 
     submission.finish = finish_with_splits
     return submit_one(runtime, submission)

@@ -105,7 +105,9 @@ class _Allgather(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         name, process_set = ctx.arguments
         counts_name = None if name is None else f"{name}.rows"
-        counts = asynchronous.allgather_async(torch.tensor([ctx.row_counts]), counts_name, process_set).wait()
+        counts = asynchronous.allgather_async(
+            torch.tensor([ctx.row_counts], device="cpu"), counts_name, process_set
+        ).wait()
         first_rows = counts[: runtime_of(process_set).rank].sum(0).tolist()
         averages = allreduce(gradients, name, _AVERAGE, process_set)
         own = [average.narrow(0, f, n) for average, f, n in zip(averages, first_rows, ctx.row_counts, strict=True)]

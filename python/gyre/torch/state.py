@@ -207,7 +207,7 @@ def _broadcast_plain(
         except Exception as error:
             failure = error
     size = -1 if failure is not None else len(encoded.text)
-    announced = int(_broadcast_one(runtime, torch.tensor(size), root_rank, f"{stem}.size"))
+    announced = int(_broadcast_one(runtime, torch.tensor(size, device="cpu"), root_rank, f"{stem}.size"))
     if failure is not None:
         raise failure
     if announced < 0:
@@ -229,7 +229,7 @@ def _broadcast_described(
     device: torch.device | None,
 ) -> Any:
     is_root = runtime.rank == root_rank
-    text = torch.empty(size, dtype=torch.uint8)
+    text = torch.empty(size, dtype=torch.uint8, device="cpu")
     if is_root:
         text = torch.frombuffer(bytearray(encoded.text), dtype=torch.uint8)
     _broadcast_one(runtime, text, root_rank, f"{stem}.description")
