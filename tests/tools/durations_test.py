@@ -33,7 +33,7 @@ def test_tests_of_both_languages_stand_in_one_table_and_folders_in_another(tmp_p
 
 
 def test_a_wing_over_its_budget_is_named(tmp_path: Path) -> None:
-    cases = [("tests.device.world_test", 100.5), ("tests.device.more.world_test", 20.0), ("tests.e2e.stage_test", 7)]
+    cases = [("tests.device.world_test", 220.5), ("tests.device.more.world_test", 20.0), ("tests.e2e.stage_test", 7)]
     lines = [f'<testcase classname="{place}" name="test_a" time="{seconds}"/>' for place, seconds in cases]
     # Not of the wing "device", nor of the file stage_test.py.
     lines += [
@@ -44,7 +44,7 @@ def test_a_wing_over_its_budget_is_named(tmp_path: Path) -> None:
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     assert [" ".join(line.split()) for line in result.stdout.splitlines()][-3:] == [
         "seconds budget wing",
-        "120.50 120 device OVER by 0.50",
+        "240.50 240 device OVER by 0.50",
         "7.00 120 staging",
     ]
 
