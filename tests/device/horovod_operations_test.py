@@ -4,6 +4,7 @@ program uses, and nothing may be read before it is written. On the simulated dev
 from __future__ import annotations
 
 import os
+import unittest.mock
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -266,6 +267,29 @@ def what_cannot_be_exchanged_is_one_sentence() -> None:
         hvd.allreduce_(computed)
 
 
+def memory_that_cannot_be_pinned_is_slower_and_right() -> None:
+    original: Any = torch.empty_like
+
+    def refusing(*arguments: Any, **options: Any) -> Any:
+        if options.get("pin_memory"):
+            raise RuntimeError("out of locked memory")
+        return original(*arguments, **options)
+
+    with unittest.mock.patch.object(torch, "empty_like", refusing):
+        same_as_on_the_cpu(lambda device: [hvd.allreduce(values(5).to(device)), hvd.allgather(values(5).to(device))])
+
+
+def a_graph_that_is_captured_cannot_contain_an_operation() -> None:
+    tensor = values(3).to(own_device())
+    capturing = unittest.mock.Mock(**{"is_capturing.return_value": True})
+    with (
+        unittest.mock.patch.object(torch.accelerator, "current_stream", return_value=capturing),
+        pytest.raises(UnsupportedError, match=r"allreduce of 'x': a graph that is captured on sim:\d cannot contain"),
+    ):
+        hvd.allreduce(tensor, name="x")
+    hvd.allreduce(tensor, name="x")
+
+
 # Streams.
 
 
@@ -350,6 +374,8 @@ CHECKS: list[Callable[[], None]] = [
     a_rank_with_the_tensor_on_the_cpu_meets_the_others,
     one_group_of_several_devices,
     what_cannot_be_exchanged_is_one_sentence,
+    memory_that_cannot_be_pinned_is_slower_and_right,
+    a_graph_that_is_captured_cannot_contain_an_operation,
     only_the_call_waits_on_the_host,
     two_streams_wait_for_one_handle,
     results_that_another_stream_waits_for_do_not_reach_freed_memory,
