@@ -26,6 +26,16 @@ std::unique_ptr<group::Group> join(const group::Job& job, const group::GroupOpti
   }
 }
 
+/// A worker's failure may be an invalid argument, but it is none of this command.
+params::ServerStatistics serve_workers(group::Group& group, const params::Layout& layout,
+                               const params::ServerOptions& options) {
+  try {
+    return params::serve(group, layout, options);
+  } catch (const Error& error) {
+    throw Error(ErrorCode::kAborted, error.what());
+  }
+}
+
 }  // namespace
 
 ParameterServerCommand::ParameterServerCommand(CLI::App& app) {
@@ -43,7 +53,7 @@ int ParameterServerCommand::run() {
   const params::Layout layout{.workers = job.size - job.servers, .servers = job.servers};
   const Logger logger = make_logger(fmt::format("server {}", job.rank), options.log_level);
   const auto group = join(job, options.group, logger);
-  const params::ServerStatistics statistics = params::serve(
+  const params::ServerStatistics statistics = serve_workers(
       *group, layout,
       {.stall_warning = options.engine.stall_warning, .stall_failure = options.engine.stall_failure, .logger = logger});
   const std::string staleness = params::describe_staleness(statistics.staleness);

@@ -17,6 +17,7 @@
 
 #include "gyre/base/check.h"
 #include "gyre/group/internal/group_state.h"
+#include "gyre/group/internal/tolerated.h"
 
 namespace gyre::group {
 namespace {
@@ -262,7 +263,7 @@ void Hub::tolerate_losses(const std::vector<int>& ranks) {
 
 void Hub::abort(int own_rank, const Error& reason) {
   const MutexLock lock(mutex_);
-  if (may_be_lost_.contains(own_rank)) {
+  if (may_be_lost_.contains(own_rank) && is_tolerated(reason.code())) {
     if (has_left(own_rank)) return;
     abort_signal(own_rank).trigger(reason);
     return mark(own_rank, true);

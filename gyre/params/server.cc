@@ -156,7 +156,7 @@ void Server::serve_worker(int worker) {
     }
   } catch (const std::exception& error) {
     Error failure = as_error(error);
-    if (failure.code() != ErrorCode::kAborted) {
+    if (!group_.abort_signal().triggered()) {
       failure.add_context(fmt::format("parameter server {}, for worker {}", server_, worker));
     }
     fail(failure);

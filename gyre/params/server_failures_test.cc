@@ -27,7 +27,7 @@ TEST_P(Survivors, go_on_when_a_worker_dies_between_any_two_messages) {
       Tensors parameters = first_parameters();
       client.initialise(spans(parameters));
       for (int step = 0; step < 4; ++step) {
-        if (client.worker() == died_at && step == 2) throw Error(ErrorCode::kIo, "the disk is full");
+        if (client.worker() == died_at && step == 2) throw Error(ErrorCode::kPeerLost, "its host has lost the network");
         const Tensors gradients = gradients_of(parameters, client.worker(), step);
         take_step(client, in_turns(client.worker(), step), gradients, parameters);
       }
@@ -41,6 +41,24 @@ TEST_P(Survivors, go_on_when_a_worker_dies_between_any_two_messages) {
     });
     EXPECT_EQ(finished, 2);
   }
+}
+
+TEST_P(Survivors, end_with_the_reason_of_a_worker_whose_work_has_failed) {
+  const Layout layout{.workers = 3, .servers = 2};
+  const TrainingSetup setup = setup_of(2, {.rate = 0.1}, GetParam());
+  const std::string failure = failure_of(layout, [&](group::Group& group) {
+    Client client(group, layout, setup);
+    Tensors parameters = first_parameters();
+    client.initialise(spans(parameters));
+    for (int step = 0; step < 1000; ++step) {
+      if (client.worker() == 2 && step == 2) throw Error(ErrorCode::kInvalidArgument, "the training diverged");
+      const Tensors gradients = gradients_of(parameters, client.worker(), step);
+      take_step(client, in_turns(client.worker(), step), gradients, parameters);
+    }
+    client.settle(spans(parameters));  // Here at the latest.
+  });
+  EXPECT_THAT(failure, HasSubstr("the training diverged"));
+  EXPECT_THAT(failure, testing::Not(HasSubstr("parameter server")));
 }
 
 INSTANTIATE_TEST_SUITE_P(ParameterServers, Survivors,
@@ -59,7 +77,7 @@ TEST(ParameterServers, in_sync_the_survivors_average_over_themselves) {
     gradients[1][100] = static_cast<float>(client.worker());
     take_step(client, in_turns(client.worker(), 0), gradients, parameters);
     EXPECT_EQ(parameters[1][100], 1) << "the mean of 0, 1 and 2";
-    if (client.worker() == 2) throw Error(ErrorCode::kIo, "the disk is full");
+    if (client.worker() == 2) throw Error(ErrorCode::kPeerLost, "its host has lost the network");
     const Client::Outcome outcome = take_step(client, true, gradients, parameters);
     EXPECT_EQ(parameters[1][100], 1.5F) << "and that of 0 and 1";
     EXPECT_THAT(outcome.contributors, testing::ElementsAre(0, 1));
@@ -105,7 +123,7 @@ TEST(ParameterServers, end_with_one_message_when_all_workers_have_died) {
     Client client(group, layout, setup);
     Tensors parameters = zeros();
     client.initialise(spans(parameters));
-    throw Error(ErrorCode::kIo, "the disk is full");
+    throw Error(ErrorCode::kPeerLost, "its host has lost the network");
   });
   EXPECT_THAT(all, HasSubstr("all 2 workers have died"));
 }
@@ -119,7 +137,7 @@ TEST(ParameterServers, the_first_worker_alive_sets_the_parameters) {
     parameters[0][0] = static_cast<float>(client.worker());
     std::vector<double> values(1);
     client.sum(values);  // Now all are known.
-    if (client.worker() == 0) throw Error(ErrorCode::kIo, "the disk is full");
+    if (client.worker() == 0) throw Error(ErrorCode::kPeerLost, "its host has lost the network");
     client.initialise(spans(parameters));
     EXPECT_EQ(parameters[0][0], 1);
     ++finished;

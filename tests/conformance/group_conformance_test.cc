@@ -235,6 +235,38 @@ TEST_P(GroupConformance, an_abort_wakes_every_kind_of_waiter_with_its_reason) {
   });
 }
 
+TEST_P(GroupConformance, a_rank_that_may_be_lost_is_missed_by_nobody_unless_its_work_has_failed) {
+  // Training that had diverged on one worker was survived like a death, and the job ended with success.
+  for (const ErrorCode code : {ErrorCode::kPeerLost, ErrorCode::kPeerLeft, ErrorCode::kAborted,
+                               ErrorCode::kInvalidArgument, ErrorCode::kCorruptData, ErrorCode::kNotFound,
+                               ErrorCode::kIo, ErrorCode::kResourceExhausted, ErrorCode::kInternal}) {
+    const bool survived =
+        code == ErrorCode::kPeerLost || code == ErrorCode::kPeerLeft || code == ErrorCode::kAborted;
+    run(3, [&](Group& group) {
+      if (group.rank() == 0) group.tolerate_losses({1, 2});
+      if (group.rank() < 2) {
+        const auto link = group.open_link(1 - group.rank(), 1, soon());
+        say(*link, 1);
+        hear(*link);
+      }
+      const auto link = group.rank() == 0 ? nullptr : group.open_link(3 - group.rank(), 2, soon());
+      if (group.rank() == 1) say(*link, 1);
+      if (group.rank() == 2) {
+        hear(*link);
+        group.abort(Error(code, "rank 2 gives up"));
+        EXPECT_EQ(group.abort_signal().reason()->code(), code);
+        return;
+      }
+      group.wait_for_cause(2, 0, soon());
+      EXPECT_EQ(group.abort_signal().triggered(), !survived) << error_code_name(code);
+      EXPECT_EQ(group.was_lost(2), survived) << error_code_name(code);
+      if (!survived) {
+        EXPECT_STREQ(group.abort_signal().reason()->what(), "rank 2 gives up");
+      }
+    });
+  }
+}
+
 TEST_P(GroupConformance, the_first_abort_wins_on_every_rank) {
   Mutex mutex;
   std::vector<std::string> reasons;

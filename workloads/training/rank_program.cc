@@ -41,12 +41,13 @@ void configure_libtorch_from_environment() {
   at::globalContext().setDeterministicFillUninitializedMemory(false);
 }
 
-/// Does the work; where it fails, the other ranks learn the reason, not only that this one is gone.
+/// Does the work; where it fails, the other ranks learn the reason, not only that this one is gone. The code stays: it
+/// says whether a job that survives the loss of a worker may go on.
 int do_work(group::Group& group, const std::function<int()>& work) {
   try {
     return work();
   } catch (const std::exception& error) {
-    group.abort(Error(ErrorCode::kAborted,
+    group.abort(Error(as_error(error).code(),
                       fmt::format("{} failed: {}", group.topology().describe(group.rank()), error.what())));
     throw;
   }

@@ -292,6 +292,8 @@ void Supervisor::read_reports() {
       if (report->word == RankReport::Word::kMayBeLost) {
         may_be_lost_.insert(report->rank);
       } else {
+        // The group does not go on: what its ranks end with now is a failure, whoever it is.
+        if (report->word == RankReport::Word::kFailed) may_be_lost_.clear();
         failures_.hear(*report);
       }
       if (options_.decided_elsewhere) events_.report(std::string(line));

@@ -15,6 +15,7 @@
 #include "gyre/base/random.h"
 #include "gyre/group/internal/links/addresses.h"
 #include "gyre/group/internal/rendezvous/process_watch.h"
+#include "gyre/group/internal/tolerated.h"
 #include "gyre/group/rank_tree.h"
 #include "gyre/group/topology.h"
 #include "gyre/net/socket.h"
@@ -242,7 +243,7 @@ void RendezvousServer::lost(int rank, const std::string& evidence) {
 /// It says so itself.
 void RendezvousServer::failed(int rank, const Error& reason) {
   Seat& seat = seats_[static_cast<std::size_t>(rank)];
-  if (!seat.may_be_lost || failure_) return fail_because_of(rank, reason);
+  if (!seat.may_be_lost || failure_ || !is_tolerated(reason.code())) return fail_because_of(rank, reason);
   if (seat.state != SeatState::kJoined) return;
   seat.state = SeatState::kLost;
   send(*seat.connection, MessageType::kAbort, encode_failure(reason));  // Its own group has failed.

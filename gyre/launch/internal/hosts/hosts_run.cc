@@ -177,6 +177,8 @@ void HostsRun::hear(Member& member, const FromAgent& words) {
     if (report->word == RankReport::Word::kMayBeLost) {
       may_be_lost_.insert(report->rank);
     } else {
+      // The group does not go on: what its ranks end with now is a failure, whoever it is.
+      if (report->word == RankReport::Word::kFailed) may_be_lost_.clear();
       failures_.hear(*report);
     }
   }
