@@ -317,7 +317,10 @@ class Loader:
         }
 
     def load_state_dict(self, state: LoaderState) -> None:
-        """The next loop resumes where `state` was taken."""
+        """The next loop resumes where `state` was taken. InvalidArgumentError where the number of samples, the global
+        batch, the order's seed or kind, the files' names, or the beginning of the first file differ. Unlike `--resume`
+        of the training programs this does not compare the files' contents: every rank would have to read them at
+        each start, whether it resumes or not."""
         if not isinstance(state, Mapping):
             raise InvalidArgumentError(f"a {type(state).__name__} is not what state_dict() returns")
         here: dict[str, Any] = {**self.state_dict()}
