@@ -1,8 +1,10 @@
 #include <fmt/format.h>
 
+#include <charconv>
 #include <map>
 #include <memory>
 #include <optional>
+#include <system_error>
 
 #include "apps/gyre/job_file.h"
 #include "apps/gyre/mount_table.h"
@@ -10,7 +12,6 @@
 #include "apps/gyre/resource_commands.h"
 #include "apps/gyre/run_command.h"
 #include "gyre/base/error.h"
-#include "gyre/cli/number_check.h"
 #include "gyre/jobs/spec/parse.h"
 #include "gyre/jobs/spec/write.h"
 
@@ -26,6 +27,19 @@ using jobs::client::Session;
 
 constexpr std::chrono::seconds kLongestDeletion{120};
 
+constexpr int kMostNodes = 10'000;
+
+CLI::Validator number_of_nodes() {
+  const auto check = [](std::string& text) {
+    int number = 0;
+    const char* const end = text.data() + text.size();
+    const auto [stop, failure] = std::from_chars(text.data(), end, number);
+    if (failure == std::errc() && stop == end && number >= 0 && number <= kMostNodes) return std::string();
+    return fmt::format("'{}' is not a whole number from 0 to {}", text, kMostNodes);
+  };
+  return {check, "", ""};
+}
+
 /// --target, --min, --max and what happens to running jobs.
 struct ScaleOptions {
   std::optional<int> target{};
@@ -34,11 +48,11 @@ struct ScaleOptions {
   std::string when_busy{};
 
   void add_options(CLI::App& verb) {
-    verb.add_option("-t,--target", target, "Number of nodes")->type_name("N")->check(cli::whole_number_from(0));
+    verb.add_option("-t,--target", target, "Number of nodes")->type_name("N")->check(number_of_nodes());
     verb.add_option("--min", minimum, "Scale with the jobs: minimum number of nodes")
         ->type_name("N")
-        ->check(cli::whole_number_from(0));
-    verb.add_option("--max", maximum, "Maximum number of nodes")->type_name("N")->check(cli::whole_number_from(0));
+        ->check(number_of_nodes());
+    verb.add_option("--max", maximum, "Maximum number of nodes")->type_name("N")->check(number_of_nodes());
     verb.add_option("--when-busy", when_busy, "What happens to jobs on nodes that leave (default: requeue)")
         ->check(CLI::IsMember({"requeue", "terminate", "waitforjobcompletion"}))
         ->type_name("OPTION");
@@ -49,6 +63,9 @@ struct ScaleOptions {
     if (target && (minimum || maximum)) throw UsageError("give either --target, or --min and --max");
     if (minimum || maximum) {
       if (!maximum) throw UsageError("--min needs --max");
+      if (minimum.value_or(0) > *maximum) {
+        throw UsageError(fmt::format("--min {} is above --max {}", *minimum, *maximum));
+      }
       if (!when_busy.empty()) throw UsageError("--when-busy goes with --target");
       return {{"autoScale", {{"minimumNodeCount", minimum.value_or(0)}, {"maximumNodeCount", *maximum}}}};
     }

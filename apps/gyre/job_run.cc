@@ -72,7 +72,10 @@ class ServiceFolder {
  public:
   explicit ServiceFolder(const std::string& chosen)
       : kept_(!chosen.empty()), path_(kept_ ? fs::absolute(chosen) : fs::path()) {
-    if (kept_) return;
+    if (kept_) {
+      make_chosen();
+      return;
+    }
     std::string name = "/tmp/gyre-job-XXXXXX";
     if (::mkdtemp(name.data()) == nullptr) throw system_error("cannot make a folder in /tmp", errno);
     path_ = name;
@@ -90,6 +93,14 @@ class ServiceFolder {
   void keep() { kept_ = true; }
 
  private:
+  void make_chosen() const {
+    std::error_code failure;
+    fs::create_directories(path_, failure);
+    if (!failure && fs::is_directory(path_, failure)) return;
+    throw UsageError(fmt::format("--folder {}: cannot make the folder: {}; name another one", path_.string(),
+                                 failure ? failure.message() : "there is a file"));
+  }
+
   bool kept_;
   fs::path path_;
 };
@@ -175,7 +186,7 @@ std::string store_code(jobs::service::Service& service, const std::optional<jobs
   if (!file) throw system_error("cannot keep the code in memory", errno);
   write_all(file.get(), as_bytes(code->bytes), "the archive of code");
   ::lseek(file.get(), 0, SEEK_SET);
-  service.store_code(kCluster.workspace, code->sha256, std::move(file), code->bytes.size());
+  service.store_code({}, kCluster.workspace, code->sha256, std::move(file), code->bytes.size());
   return code->sha256;
 }
 

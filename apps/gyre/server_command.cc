@@ -22,6 +22,7 @@
 #include "apps/gyre/server_limits.h"
 #include "gyre/base/account.h"
 #include "gyre/base/error.h"
+#include "gyre/base/parse.h"
 #include "gyre/base/process.h"
 #include "gyre/cli/number_check.h"
 #include "gyre/jobs/api/audit_log.h"
@@ -74,13 +75,30 @@ constexpr std::chrono::seconds kGrace{5};
 /// Everybody may connect: whose request it is, the kernel says.
 constexpr mode_t kDoorMode = 0666;
 
-net::Endpoint listen_endpoint(const std::string& text) {
+net::Endpoint place_to_listen(const std::string& text) {
   if (text.starts_with("unix:")) {
     net::Endpoint endpoint = net::parse_endpoint(text);
     if (endpoint.host.starts_with('@') || endpoint.host.starts_with('/')) return endpoint;
     return {net::Endpoint::Kind::kUnix, fs::absolute(endpoint.host).string(), 0};
   }
+  if (text.find(':') == std::string::npos) {
+    throw UsageError(
+        fmt::format("--listen {0}: the port is missing; write {0}:7710 (port 0: a free one), or unix:PATH "
+                    "for a socket",
+                    text));
+  }
   return net::parse_endpoint("tcp:" + text);
+}
+
+net::Endpoint listen_endpoint(const std::string& text) {
+  try {
+    return place_to_listen(text);
+  } catch (const Error&) {
+    throw UsageError(
+        fmt::format("--listen {} is not a place to listen at; write HOST:PORT, as in 0.0.0.0:7710 ([ADDRESS]:PORT for "
+                    "IPv6; port 0: a free one), or unix:PATH with a path of at most 107 characters",
+                    text));
+  }
 }
 
 /// The account's name, of which names of users may hold letters, digits, '-' and '_'.
@@ -146,7 +164,12 @@ void make_door_folder(const fs::path& folder) {
 }
 
 void make_folder(const fs::path& folder) {
-  const bool is_new = fs::create_directories(folder);
+  std::error_code failure;
+  const bool is_new = fs::create_directories(folder, failure);
+  if (failure || !fs::is_directory(folder)) {
+    throw UsageError(fmt::format("--folder {}: cannot make the folder: {}; name another one", folder.string(),
+                                 failure ? failure.message() : "there is a file"));
+  }
   // The users as whom root's jobs run must be able to reach their part of it.
   if (is_new) fs::permissions(folder, ::geteuid() == 0 ? fs::perms(0711) : fs::perms::owner_all);
 }
@@ -183,6 +206,14 @@ std::size_t most_connections(std::size_t files, const Logger& logger) {
         files, most);
   }
   return most;
+}
+
+std::uint64_t parse_size(const std::string& text, const char* option) {
+  try {
+    return parse_bytes(text, option);
+  } catch (const Error&) {
+    throw UsageError(fmt::format("{}: '{}' is not a number of bytes, as in 500MB or 20GB", option, text));
+  }
 }
 
 std::unique_ptr<net::http::Server> listen(net::http::ServerOptions options, const std::shared_ptr<Service>& service) {
@@ -223,6 +254,11 @@ ServerCommand::ServerCommand(CLI::App& app)
   verb_->add_option("--limit", limits_, "What one user may take of the server, see below; repeatable")
       ->type_name("NAME=N")
       ->allow_extra_args(false);
+  verb_
+      ->add_option("--keep-free", keep_free_,
+                   "Free space on its disk that uploads of code leave for everything else; 0: none")
+      ->type_name("SIZE")
+      ->capture_default_str();
   const auto add_days = [&](const char* name, int& days, const char* what) {
     verb_->add_option(name, days, what)->type_name("DAYS")->check(cli::whole_number_from(0))->capture_default_str();
   };
@@ -296,6 +332,8 @@ int ServerCommand::run(const std::vector<std::string>& environment) const {
   jobs::service::ServiceOptions options;
   net::http::ServerOptions http;
   set_limits(limits_, http.limits, options);
+  options.keep_free_bytes = http.spool_keeps_free = parse_size(keep_free_, "--keep-free");
+  for (const std::string& place : listen_) static_cast<void>(listen_endpoint(place));  // Before anything is made.
   EndSignals signals;  // Before any thread, so that none of them gets these signals.
   const fs::path folder = folder_in(environment);
   make_folder(folder);

@@ -38,6 +38,7 @@ class ServerCommand {
   std::string job_user_ = "nobody";
   int lease_seconds_ = 120;
   std::vector<std::string> limits_;
+  std::string keep_free_ = "1GB";
   int keep_jobs_days_ = 0;
   int keep_events_days_ = 365;
   int keep_code_days_ = 30;

@@ -4,12 +4,52 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 
 #include "apps/gyre/run_command.h"
 #include "gyre/cli/option_table.h"
 #include "gyre/cli/suggest.h"
 
 namespace gyre::app {
+
+namespace {
+
+/// For the help of verbs that have no explanation of their own.
+struct Example {
+  std::string_view verb;
+  std::string_view text;
+};
+
+constexpr std::array kExamples = {
+    Example{"cluster list", "gyre cluster list -w vision"},
+    Example{"cluster show", "gyre cluster show pool"},
+    Example{"cluster nodes", "gyre cluster nodes pool"},
+    Example{"cluster delete", "gyre cluster delete pool -y"},
+    Example{"workspace create", "gyre workspace create vision"},
+    Example{"workspace list", "gyre workspace list"},
+    Example{"workspace show", "gyre workspace show vision"},
+    Example{"workspace delete", "gyre workspace delete vision -y"},
+    Example{"workspace owners", "gyre workspace owners vision"},
+    Example{"workspace add-owner", "gyre workspace add-owner vision ada"},
+    Example{"workspace remove-owner", "gyre workspace remove-owner vision ada"},
+    Example{"workspace quota", "gyre workspace quota vision --cores 64"},
+    Example{"experiment create", "gyre experiment create baseline"},
+    Example{"experiment list", "gyre experiment list -w vision"},
+    Example{"experiment show", "gyre experiment show baseline"},
+    Example{"experiment delete", "gyre experiment delete baseline -y"},
+    Example{"user create", "gyre user create ada\n  gyre user create ada --to ada.json"},
+    Example{"user change", "gyre user change ada --account ada-lovelace"},
+    Example{"user renew-token", "gyre user renew-token ada --to ada.json"},
+    Example{"user list", "gyre user list"},
+    Example{"user delete", "gyre user delete ada -y"},
+    Example{"job list", "gyre job list --state running"},
+    Example{"job show", "gyre job show train-1"},
+    Example{"job why", "gyre job why train-1"},
+    Example{"job events", "gyre job events train-1"},
+};
+
+}  // namespace
 
 VerbGroup::VerbGroup(CLI::App& app, const std::string& name, const std::string& description,
                      const std::string& examples)
@@ -19,7 +59,12 @@ VerbGroup::VerbGroup(CLI::App& app, const std::string& name, const std::string& 
 }
 
 void VerbGroup::add(CLI::App* verb, Run run) {
-  verb->allow_extras();  // So that a mistyped option gets a suggestion.
+  verb->allow_extras();                              // So that a mistyped option gets a suggestion.
+  if (verb->get_footer() == group_->get_footer()) {  // It has got the examples of the other verbs.
+    const std::string name = group_->get_name() + " " + verb->get_name();
+    const auto* own = std::ranges::find(kExamples, name, &Example::verb);
+    verb->footer(own == kExamples.end() ? std::string() : fmt::format("\nExamples:\n  {}", own->text));
+  }
   verbs_.emplace_back(verb, std::move(run));
 }
 

@@ -1,10 +1,13 @@
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <memory>
+#include <system_error>
 
 #include "apps/gyre/remote.h"
 #include "apps/gyre/resource_commands.h"
 #include "apps/gyre/run_command.h"
+#include "gyre/base/error.h"
 #include "gyre/base/parse.h"
 
 // `gyre workspace …`, `gyre experiment …`, `gyre user …` and `gyre usage`.
@@ -200,6 +203,20 @@ std::unique_ptr<VerbGroup> experiment_verbs(CLI::App& app) {
 
 namespace {
 
+/// Before there is a token that would be lost with it; what is there already may be anything.
+void check_file(const Named& named) {
+  if (named.file.empty()) return;
+  const std::filesystem::path file(named.file);
+  std::error_code failure;
+  if (!std::filesystem::exists(std::filesystem::symlink_status(file, failure))) return;
+  try {
+    if (std::filesystem::is_regular_file(file, failure) && jobs::client::read_server_file(file)) return;
+  } catch (const Error&) {  // No file that names a server: refused below.
+  }
+  throw UsageError(
+      fmt::format("--to {}: this is there already, and is no file that names a server; name a new file", named.file));
+}
+
 /// A token is shown once: into a file for its user alone, as verbs read it, or on stdout.
 void hand_over(const Named& named, const Environment& environment, const Json& answer) {
   const std::string token = text_at(answer, "/token");
@@ -234,6 +251,7 @@ void add_token_verbs(VerbGroup& group) {
   create->add_flag("--trusted", made->trusted, kTrusted);
   create->add_option("--to", made->file, to)->type_name("FILE");
   group.add(create, [made](const Environment& environment) {
+    check_file(*made);
     Session session = made->remote.session(environment);
     const Json user = {
         {"isAdministrator", made->administrator}, {"account", made->account}, {"isTrusted", made->trusted}};
@@ -256,6 +274,7 @@ void add_token_verbs(VerbGroup& group) {
   auto renewed = add_named(*renew, "The user's name", Remote::kServerOnly);
   renew->add_option("--to", renewed->file, to)->type_name("FILE");
   group.add(renew, [renewed](const Environment& environment) {
+    check_file(*renewed);
     Session session = renewed->remote.session(environment);
     hand_over(*renewed, environment, session.post({"users", renewed->name, "renewToken"}));
     return 0;

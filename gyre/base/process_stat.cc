@@ -59,7 +59,8 @@ std::optional<ProcessStat> read_process_stat(pid_t pid) {
     std::from_chars(text.data(), text.data() + text.size(), value);
     return value;
   };
-  return ProcessStat{.parent = static_cast<pid_t>(number(kParent)),
+  return ProcessStat{.state = fields.front().empty() ? '\0' : fields.front().front(),
+                     .parent = static_cast<pid_t>(number(kParent)),
                      .started = number(kStarted),
                      .flags = number(kFlags),
                      .memory_bytes = number(kMemoryBytes),

@@ -10,6 +10,7 @@ namespace gyre {
 
 /// What /proc/PID/stat says of a process, as far as we need it; see proc(5).
 struct ProcessStat {
+  char state = '\0';               ///< 'R', 'S', 'T' (stopped), 't' (stopped by its tracer), 'Z', …
   pid_t parent = 0;                ///< 0 for the first process of a PID namespace.
   std::uint64_t started = 0;       ///< In clock ticks since the machine started; tells apart two uses of one number.
   std::uint64_t flags = 0;         ///< The kernel's PF_…

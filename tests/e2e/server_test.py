@@ -466,7 +466,10 @@ def test_a_limit_that_is_none_is_refused_in_one_sentence(gyre: Path, tmp_path: P
     """A server that starts with another limit than was meant would be noticed only when it is reached."""
     for limit, words in (
         ("folowers=1", "--limit: there is no limit 'folowers'; did you mean 'followers'?"),
-        ("x=1", "--limit: there is no limit 'x'; the limits are requests, followers, bodies, queued-jobs"),
+        (
+            "x=1",
+            "--limit: there is no limit 'x'; the limits are requests, followers, bodies, queued-jobs, code, job-logs",
+        ),
         ("followers", "--limit: 'followers' must be NAME=N, as in followers=100"),
         ("bodies=0", "--limit bodies: '0' is not a whole number from 1 to 1000000000"),
         ("bodies=1k", "--limit bodies: '1k' is not a whole number from 1 to 1000000000"),

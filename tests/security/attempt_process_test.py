@@ -193,6 +193,17 @@ def test_a_job_whose_attempt_process_is_held_can_be_stopped_like_any_other(pool:
     takes_the_next_job(pool)
 
 
+@pytest.mark.parametrize("also", ["", "os.kill(os.getppid(), signal.SIGSTOP)"], ids=["attempt", "attempt_and_launch"])
+def test_a_job_that_stops_the_process_of_its_attempt_ends_all_the_same(pool: JobServer, also: str) -> None:
+    """It stayed "running" for ever, and its node was lost to others. The job's parent is `gyre launch`."""
+    name = submit(pool, f"say('begun')\nos.kill(attempt_process(), signal.SIGSTOP)\n{also}\nsay('done')")
+    said = said_at_the_end(pool, name)
+    assert "succeeded" in said, said
+    assert output(pool, name) == "begun\ndone\n"
+    assert "was stopped (SIGSTOP, or a debugger) and" in pool.ok("job", "show", name)
+    takes_the_next_job(pool)
+
+
 def test_a_folder_that_is_swapped_for_a_link_again_and_again_leads_no_log_elsewhere(pool: JobServer) -> None:
     victim = pool.folder.parent / "cron.d"
     victim.mkdir(mode=0o755)
@@ -266,13 +277,14 @@ def test_an_archive_with_more_than_files_is_refused_and_unpacked_nowhere(
     archive = archive_of(("first", tarfile.REGTYPE, ""), entry)
     uploaded = SimpleNamespace(sha256=hashlib.sha256(archive).hexdigest(), data=archive)
     monkeypatch.setattr("gyre.core._core.archive_code", lambda _: uploaded)  # As whoever speaks HTTP could.
-    with gyre.jobs.Client(str(pool.folder / "server.json")) as client:
-        job = client.submit(pool.custom("true"), code=".")
-    said = said_at_the_end(pool, job.name)
-    assert "failed" in said, said
-    assert entry[0] in said
+    with (
+        gyre.jobs.Client(str(pool.folder / "server.json")) as client,
+        pytest.raises(gyre.jobs.ServerError, match="the archive of code is not usable") as refused,
+    ):
+        client.submit(pool.custom("true"), code=".")
+    assert entry[0] in str(refused.value)
     assert not list(pool.folder.parent.rglob("escaped"))
-    assert not list(pool.folder.glob(f"nodes/*/jobs/{job.name}/code*"))
+    assert not list(pool.folder.glob("code/*/*.tar"))
     takes_the_next_job(pool)
 
 

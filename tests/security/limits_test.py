@@ -3,11 +3,15 @@ that never end. On a server that root runs, and on one of a plain user."""
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import os
 import resource
 import select
 import socket
+import subprocess
+import tarfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -202,3 +206,111 @@ def test_the_shares_of_a_user_are_options_of_the_server(server: JobServer) -> No
         answers += busy.recv(65536)
     busy.close()
     end_endless_job(server)
+
+
+def submit_code(server: JobServer, name: str, megabytes: int) -> subprocess.CompletedProcess[str]:
+    """As ada, whose folder of code has one file of so many random MB."""
+    code = server.share / f"code-{name}"
+    code.mkdir()
+    (code / "weights.bin").write_bytes(os.urandom(megabytes << 20))
+    return server.verb("job", "submit", "-n", name, "--code", str(code), "--", "true", account="ada", env=HERS)
+
+
+def test_a_user_has_a_share_of_the_code_that_is_kept(server: JobServer) -> None:
+    """One user filled the server's disk with code, and nobody could do anything any more."""
+    begin(server, "--limit", "code=5MB")
+    assert submit_code(server, "first", 3).returncode == 0
+    refused = submit_code(server, "second", 40)
+    assert refused.returncode != 0
+    assert "more than the 5242880 bytes that one user may have" in refused.stderr, refused.stderr
+    assert len([line for line in refused.stderr.splitlines() if "uploads" not in line]) == 1, refused.stderr
+    assert submit_code(server, "third", 3).returncode != 0
+    spools = [place for place in Path(f"/proc/{pid_of(server)}/fd").iterdir() if "(deleted)" in link_of(place)]
+    assert not [place for place in spools if str(server.folder) in link_of(place)]
+    server.ok("job", "wait", "first", "-w", "hers")
+    server.ok("job", "delete", "first", "-y", "-w", "hers")
+    deadline = time.monotonic() + 60
+    while list(server.folder.glob("code/*/*")):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    done = submit_code(server, "fourth", 3)
+    assert done.returncode == 0, done.stderr
+
+
+def pid_of(server: JobServer) -> int:
+    assert server.process is not None
+    return server.process.pid
+
+
+def link_of(place: Path) -> str:
+    try:
+        return os.readlink(place)
+    except OSError:
+        return ""
+
+
+def test_uploads_leave_a_reserve_of_the_disk_and_everything_else_goes_on(server: JobServer) -> None:
+    begin(server, "--keep-free", "900TB")  # More than any disk has.
+    endless_job(server)
+    refused = submit_code(server, "code", 1)
+    assert refused.returncode != 0
+    assert "of which it keeps" in refused.stderr
+    assert "--keep-free" in refused.stderr
+    done = server.verb("job", "submit", "-n", "plain", "--", "true", account="ada", env=HERS)
+    assert done.returncode == 0, done.stderr
+    assert server.verb("job", "stop", "plain", account="ada", env=HERS).returncode == 0
+    end_endless_job(server)
+    server.ok("job", "list", "-w", "hers")
+    server.ok("job", "delete", "plain", "-y", "-w", "hers")
+
+
+def test_an_archive_that_no_node_could_unpack_is_refused_by_the_server(server: JobServer) -> None:
+    """It was kept, and the job that named it failed with an InternalError."""
+    begin(server)
+    for name, problem, kind in (
+        ("../evil", "lies outside", tarfile.REGTYPE),
+        ("disk", "neither a file", tarfile.BLKTYPE),
+        ("link", "a link to '/etc/passwd'", tarfile.SYMTYPE),
+        ("hard", "neither a file", tarfile.LNKTYPE),
+        ("", "not usable", b""),
+    ):
+        archive = io.BytesIO()
+        if name:
+            with tarfile.open(fileobj=archive, mode="w") as tar:
+                info = tarfile.TarInfo(name)
+                info.type = kind
+                info.linkname = "/etc/passwd" if kind in (tarfile.SYMTYPE, tarfile.LNKTYPE) else ""
+                tar.addfile(info)
+        else:
+            archive.write(b"this is no archive" * 100)
+        body = archive.getvalue()
+        path = f"/workspaces/hers/code/{hashlib.sha256(body).hexdigest()}"
+        connection = connect(server, "ada")
+        connection.sendall(f"PUT {path} HTTP/1.1\r\nHost: h\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+        answer = connection.recv(65536).decode()
+        connection.close()
+        assert answer.startswith("HTTP/1.1 400 "), (name, answer)
+        assert "UnusableCode" in answer
+        assert problem in answer, (name, answer)
+    assert not list(server.folder.glob("code/*/*.tar"))
+
+
+def test_logs_of_a_job_end_at_the_limit_and_say_so(server: JobServer) -> None:
+    """`yes` filled the disk of its node."""
+    begin(server, "--limit", "job-logs=1MB")
+    line = "yes some output & while [ ! -e $AZ_BATCHAI_MOUNT_ROOT/external/go ]; do sleep 0.1; done; kill $!; echo end"
+    file = server.share / "job.json"
+    file.write_text(json.dumps({"properties": server.custom(line)}))
+    done = server.verb("job", "submit", "-n", "loud", str(file), account="ada", env=HERS)
+    assert done.returncode == 0, done.stderr
+    deadline = time.monotonic() + 60
+    while "the job's logs are cut off" not in server.ok("job", "show", "loud", "-w", "hers"):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    (server.share / "go").touch()
+    server.ok("job", "wait", "loud", "-w", "hers")
+    logs = server.ok("job", "logs", "loud", "-w", "hers")
+    assert logs.startswith("some output\n")
+    assert "[gyre: this log is cut off here" in logs
+    (log,) = server.share.glob("**/stdout.txt")
+    assert log.stat().st_size < 2 << 20

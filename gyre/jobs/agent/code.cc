@@ -47,6 +47,16 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
+[[noreturn]] void refuse_folder(const std::string& path) {
+  throw Error(ErrorCode::kCorruptData,
+              fmt::format("the archive of code is not usable: '{}' is a folder where there is something else", path));
+}
+
+[[noreturn]] void refuse_size(const CodeLimits& limits) {
+  throw Error(ErrorCode::kResourceExhausted,
+              fmt::format("the job's code has more than {} entries or {} MB", limits.entries, limits.bytes >> 20));
+}
+
 class Unpacker {
  public:
   explicit Unpacker(const fs::path& folder) : folder_(folder) {
@@ -79,8 +89,7 @@ class Unpacker {
     if (::mkdirat(folder, name.c_str(), 0755) != 0 && errno != EEXIST) fail(path);
     UniqueFd entered(::openat(folder, name.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     if (entered) return entered;
-    throw Error(ErrorCode::kCorruptData,
-                fmt::format("the archive of code is not usable: '{}' is a folder where there is something else", path));
+    refuse_folder(path);
   }
 
   UniqueFd enter(const fs::path& path) const {
@@ -103,18 +112,40 @@ class Unpacker {
   UniqueFd root_;
 };
 
-void unpack(std::span<const std::byte> archive, const fs::path& folder, const CodeLimits& limits) {
+/// What an Unpacker would find in its folder, without the folder.
+class Outline {
+ public:
+  void add(const TarEntry& entry) {
+    if (entry.path == ".") return;
+    const fs::path path(entry.path);
+    fs::path above;
+    for (const fs::path& part : path.parent_path()) put_folder(above /= part);
+    if (entry.kind == TarEntry::Kind::kFolder) return put_folder(path);
+    if (!kinds_.emplace(path.string(), entry.kind).second) {
+      throw Error(ErrorCode::kCorruptData,
+                  fmt::format("the archive of code is not usable: '{}' comes twice", entry.path));
+    }
+  }
+  std::size_t size() const { return kinds_.size(); }
+
+ private:
+  void put_folder(const fs::path& path) {
+    const auto [known, is_new] = kinds_.emplace(path.string(), TarEntry::Kind::kFolder);
+    if (known->second != TarEntry::Kind::kFolder) refuse_folder(path.string());
+  }
+
+  std::unordered_map<std::string, TarEntry::Kind> kinds_;
+};
+
+template <typename Visit>
+void for_each_entry(std::span<const std::byte> archive, const CodeLimits& limits, const Visit& visit) {
   internal::TarReader reader(archive);
-  Unpacker unpacker(folder);
   std::uint64_t entries = 0;
   std::uint64_t bytes = 0;
   for (auto entry = reader.next(); entry; entry = reader.next()) {
     bytes += entry->content.size();
-    if (++entries > limits.entries || bytes > limits.bytes) {
-      throw Error(ErrorCode::kResourceExhausted,
-                  fmt::format("the job's code has more than {} entries or {} MB", limits.entries, limits.bytes >> 20));
-    }
-    unpacker.add(*entry);
+    if (++entries > limits.entries || bytes > limits.bytes) refuse_size(limits);
+    visit(*entry);
   }
 }
 
@@ -129,13 +160,23 @@ void unpack_code(int archive, const std::string& sha256_digits, const fs::path& 
   const fs::path draft = folder.string() + ".part";
   fs::remove_all(draft);
   try {
-    unpack(file.bytes(), draft, limits);
+    Unpacker unpacker(draft);
+    for_each_entry(file.bytes(), limits, [&](const TarEntry& entry) { unpacker.add(entry); });
     fs::rename(draft, folder);
   } catch (const std::exception&) {
     std::error_code ignored;
     fs::remove_all(draft, ignored);
     throw;
   }
+}
+
+void check_code(int archive, const CodeLimits& limits) {
+  const MappedFile file(archive);
+  Outline outline;
+  for_each_entry(file.bytes(), limits, [&](const TarEntry& entry) {
+    outline.add(entry);
+    if (outline.size() > limits.entries) refuse_size(limits);  // Folders that only longer names have, too.
+  });
 }
 
 CodeContent::CodeContent(int archive) {

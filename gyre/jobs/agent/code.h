@@ -24,6 +24,10 @@ struct CodeLimits {
 void unpack_code(int archive, const std::string& sha256, const std::filesystem::path& folder,
                  const CodeLimits& limits = {});
 
+/// Whether unpack_code() can unpack it: by its entries alone, without writing anything. Errors as those of
+/// unpack_code().
+void check_code(int archive, const CodeLimits& limits = {});
+
 /// The files and links of an archive that was unpacked, to compare with what a job has made of them.
 class CodeContent {
  public:

@@ -143,6 +143,44 @@ TEST_F(Code, there_are_limits) {
   EXPECT_THAT(refusal(archive, {.entries = 1}), HasSubstr("more than 1 entries"));
 }
 
+// A node noticed them, and the job failed where the submission should have been refused.
+TEST_F(Code, a_check_refuses_what_cannot_be_unpacked_and_writes_nothing) {
+  const auto problem_of = [&](const std::string& archive, const CodeLimits& limits = {}) -> std::string {
+    std::ofstream(folder_ / "code.tar", std::ios::binary) << archive;
+    try {
+      check_code(opened().get(), limits);
+      return "";
+    } catch (const Error& error) {
+      return error.what();
+    }
+  };
+  EXPECT_EQ(
+      problem_of(tar_of(
+          {{"./", '5'}, {"a", '5'}, {"a/b", '0', "x"}, {"c/d", '0'}, {"c", '5'}, {"a/", '5'}, {"l", '2', "", "c"}})),
+      "");
+  EXPECT_THAT(problem_of("no archive, but a text" + std::string(600, '.')), HasSubstr("not usable"));
+  EXPECT_THAT(problem_of(tar_of({{"../evil", '0'}})), HasSubstr("lies outside"));
+  EXPECT_THAT(problem_of(tar_of({{"hard", '1', "", "a"}})), HasSubstr("neither a file, a folder nor a symbolic link"));
+  EXPECT_THAT(problem_of(tar_of({{"disk", '4'}})), HasSubstr("neither"));
+  EXPECT_THAT(problem_of(tar_of({{"a", '0'}, {"a", '0'}})), HasSubstr("'a' comes twice"));
+  EXPECT_THAT(problem_of(tar_of({{"a", '0'}, {"a/b", '0'}})),
+              HasSubstr("'a' is a folder where there is something else"));
+  EXPECT_THAT(problem_of(tar_of({{"a", '5'}, {"b", '2', "", "a"}, {"b/f", '0'}})), HasSubstr("something else"));
+  EXPECT_THAT(problem_of(tar_of({{"a/b", '0'}, {"a", '0'}})), HasSubstr("comes twice"));
+  EXPECT_THAT(problem_of(tar_of({{"a/b/c/d", '0'}}), {.entries = 3}), HasSubstr("more than 3 entries"));
+  std::string deep;
+  for (int i = 0; i < 5'000; ++i) deep += "d/";
+  const auto named = [&](const std::string& name) {
+    const std::string line = fmt::format(" path={}\n", name);
+    std::size_t length = line.size() + 1;
+    while (std::to_string(length).size() + line.size() != length) ++length;
+    return tar_of({{"pax", 'x', std::to_string(length) + line}, {"ignored", '0'}});
+  };
+  EXPECT_THAT(problem_of(named(deep)), HasSubstr("longer than a file's can be"));
+  EXPECT_THAT(problem_of(named(std::string(256, 'n'))), HasSubstr("longer than a file's can be"));
+  EXPECT_FALSE(fs::exists(folder_ / "code"));
+}
+
 TEST_F(Code, random_damage_is_an_error_or_harmless) {
   const auto seed = static_cast<std::uint64_t>(wall_clock_us());
   SCOPED_TRACE(seed);

@@ -49,6 +49,12 @@ UniqueFd connect_at(const Path& path) {
   return socket;
 }
 
+pid_t peer_of(const UniqueFd& socket) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  return ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? peer.pid : 0;
+}
+
 /// `gyre launch` must be able to listen there.
 void check_length(const Path& path) {
   if (path.native().size() < sizeof sockaddr_un::sun_path) return;
@@ -125,7 +131,8 @@ LaunchedSet LaunchedSet::find(const Path& socket) {
 }
 
 LaunchedSet::LaunchedSet(UniqueFd socket)
-    : lines_(std::move(socket), kLongestRecord, "gyre launch, which held the job's processes,") {}
+    : peer_(peer_of(socket)),
+      lines_(std::move(socket), kLongestRecord, "gyre launch, which held the job's processes,") {}
 
 void LaunchedSet::ask(const Json& request) {
   try {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
@@ -45,6 +47,9 @@ class LaunchedSet {
   /// is not a record.
   std::optional<nlohmann::json> next(Deadline deadline, int wake_fd);
 
+  /// The process at the other end, as the kernel says; 0: it has gone.
+  pid_t peer() const { return peer_; }
+
   void stop(int signal, std::chrono::seconds grace);
   void kill();
   /// After the last record: lets it go, and waits until it has gone, at most `limit`.
@@ -54,6 +59,7 @@ class LaunchedSet {
   explicit LaunchedSet(UniqueFd socket);
   void ask(const nlohmann::json& request);
 
+  pid_t peer_;
   internal::JsonLines lines_;
 };
 

@@ -168,8 +168,16 @@ void check_mounts(const spec::JobSpec& job, const spec::ClusterSpec& cluster) {
   order.nodes = {{.id = "node", .address = "127.0.0.1"}};
   order.shared_folder = "/shared";
   const NodeFolders folders("/node");
-  check_places(order, folders, job_environment(order, folders, {{"HOME", folders.job(order.job_name)}}),
-               plan_mounts(order, folders));
+  const JobEnvironment environment = job_environment(order, folders, {{"HOME", folders.job(order.job_name)}});
+  const MountPlan mounts = plan_mounts(order, folders);
+  check_places(order, folders, environment, mounts);
+  if (job.output_files.empty() || cluster.gyre.driver == "local") return;
+  if (!lies_below(resolved(environment.kept_files, mounts), folders.root())) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("the files that outputFiles (--output) names would be kept beside its logs, in {}, on a node "
+                          "whose folder is removed with the job; name a mount for the logs with stdOutErrPathPrefix "
+                          "(--logs '$AZ_BATCHAI_MOUNT_ROOT/NAME')",
+                          job.std_out_err_path_prefix));
 }
 
 fs::path resolved(const fs::path& path, const MountPlan& mounts) {

@@ -75,6 +75,23 @@ TEST(Mounts, a_volume_that_nothing_resolves_is_named_with_the_option_that_does) 
   EXPECT_THAT(refusal_of([&] { plan_mounts(order, NodeFolders("/node")); }), HasSubstr("object store"));
 }
 
+// On Slurm they were copied into a folder that went with the node.
+TEST(Mounts, files_to_keep_need_a_mount_where_nodes_go_with_their_jobs) {
+  spec::JobSpec job;
+  job.output_files = {"*.pt"};
+  job.std_out_err_path_prefix = spec::kLogsOnTheNode;
+  spec::ClusterSpec cluster;
+  cluster.gyre.mounts = {{"external", "/data"}};
+  EXPECT_EQ(refusal_of([&] { check_mounts(job, cluster); }), "it was accepted");
+  cluster.gyre.driver = "slurm";
+  EXPECT_THAT(refusal_of([&] { check_mounts(job, cluster); }), HasSubstr("--logs '$AZ_BATCHAI_MOUNT_ROOT/NAME'"));
+  job.std_out_err_path_prefix = "$AZ_BATCHAI_MOUNT_ROOT/external/logs";
+  EXPECT_EQ(refusal_of([&] { check_mounts(job, cluster); }), "it was accepted");
+  job.output_files.clear();
+  job.std_out_err_path_prefix = spec::kLogsOnTheNode;
+  EXPECT_EQ(refusal_of([&] { check_mounts(job, cluster); }), "it was accepted");
+}
+
 TEST(Mounts, outputs_that_would_be_lost_with_the_node_are_refused) {
   const WorkOrder order = order_with({{"external", "/data"}});
   const NodeFolders folders("/node");

@@ -28,6 +28,7 @@ constexpr std::size_t kMostNodes = 4096;
 constexpr std::size_t kMostPorts = 8192;
 constexpr int kHighestPort = 65'535;
 constexpr int kMostCores = 1 << 16;
+constexpr std::int64_t kMostLogBytes = std::int64_t{1} << 50;
 constexpr std::size_t kKeyDigits = 64;
 
 constexpr std::array<std::pair<Mpi, const char*>, 3> kMpiNames = {
@@ -137,6 +138,7 @@ Json to_json(const WorkOrder& order) {
           {"jobs_root", order.jobs_root},
           {"code_archive", order.code_archive},
           {"code_sha256", order.code_sha256},
+          {"log_bytes", order.log_bytes},
           {"key", order.key}};
 }
 
@@ -161,6 +163,7 @@ WorkOrder work_order_from_json(const Json& json) {
   if (json.contains("jobs_root")) order.jobs_root = folder_or_nothing(fields, "jobs_root");
   if (json.contains("code_archive")) order.code_archive = folder_or_nothing(fields, "code_archive");
   order.code_sha256 = fields.text_or("code_sha256", "");
+  order.log_bytes = static_cast<std::uint64_t>(fields.integer_or("log_bytes", 0, kMostLogBytes, 0));
   order.key = fields.text("key");
   const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
   if (order.key.size() != kKeyDigits || !std::ranges::all_of(order.key, is_digit)) {

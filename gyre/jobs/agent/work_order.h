@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
@@ -50,7 +51,8 @@ struct WorkOrder {
   /// An archive that all nodes can read, and its SHA-256 (64 digits): what each of them unpacks for the job. Or empty.
   std::string code_archive;
   std::string code_sha256;
-  std::string key;  ///< 64 hexadecimal digits: the secret that the nodes of this attempt share.
+  std::uint64_t log_bytes = 0;  ///< How long the logs of its processes may become, on all nodes together; 0: at will.
+  std::string key;              ///< 64 hexadecimal digits: the secret that the nodes of this attempt share.
 
   const NodePlace& here() const { return nodes[static_cast<std::size_t>(node)]; }
   bool is_master() const { return node == 0; }

@@ -16,9 +16,10 @@ namespace gyre::jobs::api {
 ///   kConflict     409     it exists in another form, or its state does not allow this
 ///   kQuota        429     a limit of the workspace is used up; Retry-After is 60
 ///   kUnavailable  503     try again: the service starts, stops, or cannot write; Retry-After is 1
+///   kNoRoom       507     it would take more of the server's disk than there is for it; waiting alone does not help
 class ServiceError : public Error {
  public:
-  enum class Kind { kInvalid, kForbidden, kNotFound, kConflict, kQuota, kUnavailable };
+  enum class Kind { kInvalid, kForbidden, kNotFound, kConflict, kQuota, kUnavailable, kNoRoom };
 
   /// `name`: the `code` in the answer, stable: "JobNotFound". `target`: what it is about.
   ServiceError(Kind kind, std::string name, std::string message, std::string target = {})
@@ -33,6 +34,7 @@ class ServiceError : public Error {
     switch (kind) {
       case Kind::kNotFound: return ErrorCode::kNotFound;
       case Kind::kForbidden: return ErrorCode::kAuthentication;
+      case Kind::kNoRoom:
       case Kind::kQuota: return ErrorCode::kResourceExhausted;
       case Kind::kUnavailable: return ErrorCode::kShutDown;
       default: return ErrorCode::kInvalidArgument;

@@ -132,9 +132,15 @@ class JobService {
   virtual std::vector<OutputDirectory> output_directories(const JobName& name) = 0;
   /// Whether nothing writes into the job's directories any more: it has finished, and its logs are complete.
   virtual bool files_are_complete(const JobName& name) = 0;
+  /// Before the user's archive of code comes, of at most `bytes`: keeps room for it while the answer lives. kNoRoom
+  /// "TooMuchCode" where the user, or the workspace, has as much code as they may have; "DiskReserve" where the disk
+  /// would become too full.
+  virtual std::shared_ptr<void> room_for_code(const User& user, const std::string& workspace, const std::string& sha256,
+                                              std::uint64_t bytes) = 0;
   /// Keeps an archive (tar) of code under its SHA-256 (64 lower-case hexadecimal digits), which the interface has
-  /// checked. Again: nothing happens. `archive` stands at its beginning.
-  virtual void store_code(const std::string& workspace, const std::string& sha256, UniqueFd archive,
+  /// checked, as the user's. Again: nothing happens. `archive` stands at its beginning, and there is room for it.
+  /// kInvalid "UnusableCode": it is none that a node unpacks.
+  virtual void store_code(const User& user, const std::string& workspace, const std::string& sha256, UniqueFd archive,
                           std::uint64_t bytes) = 0;
   virtual bool has_code(const std::string& workspace, const std::string& sha256) = 0;
 };

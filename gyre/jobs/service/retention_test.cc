@@ -28,8 +28,8 @@ class RetentionTest : public JobServiceTest {
 
   void upload() {
     const fs::path file = folder_.path() / "upload";
-    std::ofstream(file) << "no archive, and nobody unpacks it";
-    service_->store_code("w", kCode, UniqueFd(::open(file.c_str(), O_RDONLY | O_CLOEXEC)), 10);
+    std::ofstream(file) << std::string(1024, '\0');  // An archive of nothing.
+    service_->store_code({"ada", false}, "w", kCode, UniqueFd(::open(file.c_str(), O_RDONLY | O_CLOEXEC)), 1024);
   }
   bool code_is_there() const {
     for (const auto& workspace : fs::directory_iterator(options_.folder / "code")) {

@@ -29,6 +29,12 @@ struct ServiceOptions : drivers::DriverSettings {
   Submitters submitters = Submitters::kEverybody;
   /// How many jobs one user may have in the queue, unless everybody may submit; administrators may have any number.
   std::int64_t queued_jobs_per_user = 10'000;
+  /// How many bytes of uploaded code are kept of one user, unless everybody may submit.
+  std::uint64_t code_bytes_per_user = std::uint64_t{5} << 30;
+  /// How long the logs of one job may become, on all its nodes together, unless everybody may submit; 0: at will.
+  std::uint64_t log_bytes_per_job = std::uint64_t{4} << 30;
+  /// How many bytes of the folder's file system uploads leave free.
+  std::uint64_t keep_free_bytes = 0;
   /// The number of an account of this machine; nothing where there is none. Thread-safe.
   std::function<std::optional<uid_t>(const std::string& name)> account_number = gyre::account_number;
   /// The wall clock, in microseconds since 1970. It may jump: nothing but the times in records comes from it.
@@ -107,7 +113,9 @@ class Service final : public api::JobService {
 
   std::vector<api::OutputDirectory> output_directories(const api::JobName& name) override;
   bool files_are_complete(const api::JobName& name) override;
-  void store_code(const std::string& workspace, const std::string& sha256, UniqueFd archive,
+  std::shared_ptr<void> room_for_code(const api::User& user, const std::string& workspace, const std::string& sha256,
+                                      std::uint64_t bytes) override;
+  void store_code(const api::User& user, const std::string& workspace, const std::string& sha256, UniqueFd archive,
                   std::uint64_t bytes) override;
   bool has_code(const std::string& workspace, const std::string& sha256) override;
 

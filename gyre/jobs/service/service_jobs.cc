@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "gyre/jobs/agent/code.h"
 #include "gyre/jobs/agent/container.h"
 #include "gyre/jobs/agent/mounts.h"
 #include "gyre/jobs/api/errors.h"
@@ -110,6 +111,16 @@ void check_places(const spec::JobSpec& job, const spec::ClusterSpec& cluster, co
   } catch (const Error& error) {
     throw ServiceError(ServiceError::Kind::kInvalid, "UnusablePath",
                        fmt::format("the job cannot run on cluster '{}': {}", name, error.what()));
+  }
+}
+
+/// What a node could not unpack would be found by the first attempt.
+void check_code(const UniqueFd& archive) {
+  try {
+    agent::check_code(archive.get());
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kIo) throw;
+    throw ServiceError(ServiceError::Kind::kInvalid, "UnusableCode", error.what());
   }
 }
 
@@ -304,14 +315,28 @@ bool Service::files_are_complete(const api::JobName& name) {
   return catalog::is_finished(ledger.job(name).execution_state);
 }
 
-void Service::store_code(const std::string& workspace, const std::string& sha256, UniqueFd archive,
-                         std::uint64_t bytes) {
+std::shared_ptr<void> Service::room_for_code(const api::User& user, const std::string& workspace,
+                                             const std::string& sha256, std::uint64_t bytes) {
   Ledger& ledger = work_->ledger;
   const catalog::Id id = [&] {
     const MutexLock lock(ledger.mutex);
     return ledger.workspace(workspace).id;
   }();
-  ledger.code.store(id, sha256, archive, bytes);
+  CodeLimits limits{.keep_free_bytes = work_->options.keep_free_bytes};
+  if (work_->options.submitters != Submitters::kEverybody) limits.bytes_per_user = work_->options.code_bytes_per_user;
+  return ledger.code.room_for(id, sha256, user.name, bytes, limits);
+}
+
+void Service::store_code(const api::User& user, const std::string& workspace, const std::string& sha256,
+                         UniqueFd archive, std::uint64_t /*bytes*/) {
+  Ledger& ledger = work_->ledger;
+  const catalog::Id id = [&] {
+    const MutexLock lock(ledger.mutex);
+    return ledger.workspace(workspace).id;
+  }();
+  if (ledger.code.has(id, sha256)) return;
+  check_code(archive);
+  ledger.code.store(id, sha256, user.name, archive);
 }
 
 bool Service::has_code(const std::string& workspace, const std::string& sha256) {

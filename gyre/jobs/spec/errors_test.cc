@@ -48,6 +48,35 @@ TEST(errors, all_are_reported_at_once_with_pointer_line_and_nearest_name) {
           "7.00:00:00"));
 }
 
+/// They were accepted, and the job's start failed with "Argument list too long".
+TEST(errors, what_is_too_long_for_an_argument_or_an_environment_is_refused) {
+  const auto first_of = [](const std::string& properties) {
+    const auto parsed =
+        parse_job(R"({"properties": {"nodeCount": 1, "stdOutErrPathPrefix": "/logs", )" + properties + "}}");
+    const auto problems = problems_of(parsed);
+    return problems.empty() ? std::string() : problems.front();
+  };
+  const auto custom = [](const std::string& line) {
+    return R"("customToolkitSettings": {"commandLine": ")" + line + R"("})";
+  };
+  EXPECT_EQ(first_of(custom(std::string(kLongestArgument, 'x'))), "");
+  EXPECT_THAT(first_of(custom(std::string(3'000'000, 'x'))),
+              HasSubstr("/properties/customToolkitSettings/commandLine has 3000000 bytes; 126976 are the limit"));
+  const auto program = [](const std::string& word) {
+    return R"("gyreSettings": {"program": ["echo", ")" + word + R"(", ")" + word + R"("]})";
+  };
+  EXPECT_EQ(first_of(program(std::string(60'000, 'x'))), "");
+  EXPECT_THAT(first_of(program(std::string(70'000, 'x'))), HasSubstr("program has 140013 bytes as a line of a shell"));
+  EXPECT_THAT(first_of(program(std::string(20'000, '\''))), HasSubstr("as a line of a shell"));
+  std::string variables;
+  for (int i = 0; i < 12; ++i) {
+    variables += (i == 0 ? "" : ", ") + (R"({"name": "V)" + std::to_string(i)) + R"(", "value": ")" +
+                 std::string(100'000, 'v') + R"("})";
+  }
+  EXPECT_THAT(first_of(custom("true") + R"(, "environmentVariables": [)" + variables + "]"),
+              HasSubstr("/properties/environmentVariables and secrets have 1200050 bytes; 1048576 are the limit"));
+}
+
 TEST(errors, strict_makes_errors_of_warnings) {
   ParseOptions strict;
   strict.strict = true;

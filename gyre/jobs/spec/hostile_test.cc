@@ -64,11 +64,11 @@ TEST(hostile, long_lists_are_refused) {
 }
 
 TEST(hostile, a_job_that_could_not_be_read_again_is_refused) {
-  EXPECT_THAT(only_problem("properties:\n  nodeCount: 1\n  stdOutErrPathPrefix: /l\n  customToolkitSettings:\n"
-                           "    commandLine: &x " +
-                           std::string(1'200'000, 'x') + "\n  environmentVariables:\n" +
-                           "  - {name: A, value: *x }\n  - {name: B, value: *x }\n  - {name: C, value: *x }\n"),
-              HasSubstr("bytes of JSON; 4194304 are the limit"));
+  std::string file =
+      "properties:\n  nodeCount: 1\n  stdOutErrPathPrefix: /l\n  customToolkitSettings:\n    commandLine: &x /" +
+      std::string(120'000, 'x') + "\n  inputDirectories:\n";
+  for (int i = 0; i < 40; ++i) file += "  - {id: D" + std::to_string(i) + ", path: *x }\n";
+  EXPECT_THAT(only_problem(file), HasSubstr("bytes of JSON; 4194304 are the limit"));
 }
 
 TEST(hostile, bytes_that_are_no_text_are_refused) {

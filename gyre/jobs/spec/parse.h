@@ -67,6 +67,11 @@ inline constexpr int kMostNesting = 32;
 inline constexpr std::size_t kMostValues = 100'000;  ///< Objects, lists and scalars of one file, aliases included.
 inline constexpr std::size_t kMostEntries = 1'000;   ///< Of one list or table: variables, directories, volumes.
 inline constexpr std::size_t kMostArguments = 10'000;
+/// Of one text: it may become an argument or a variable, for which Linux takes 131072 bytes with the names and words
+/// that Gyre adds.
+inline constexpr std::size_t kLongestArgument = 124 << 10;
+/// Of a job's variables and secrets together: Linux takes about 2 MB of variables and arguments where a stack has 8 MB.
+inline constexpr std::size_t kMostVariableBytes = 1 << 20;
 inline constexpr std::size_t kMostProblems = 100;
 
 /// Reads `job.json` or `cluster.json`, as text of JSON or YAML: `{"properties": {…}}`, or the properties alone. Never

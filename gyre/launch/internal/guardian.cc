@@ -119,6 +119,7 @@ Guardian::Guardian(const std::string& marker) {
 Guardian::~Guardian() {
   send(kKillNow);  // Unless it has stood down and is gone.
   socket_.reset();
+  ::kill(pid_, SIGCONT);  // The job, which has the same account, may have stopped it.
   while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -26,6 +27,9 @@ struct Route {
   std::uint64_t body_bytes = 0;
   /// The body comes as Request::body_file instead of Request::body.
   bool body_to_file = false;
+  /// Asked before a body is read, with the most bytes that it may have: an HttpError refuses the request. The answer is
+  /// destroyed when the request has been handled. Runs like the handler. Empty: every body is welcome.
+  std::function<std::shared_ptr<void>(const Request& head, std::uint64_t most_bytes)> admit{};
   /// Served without a token.
   bool open = false;
 };

@@ -83,6 +83,8 @@ struct ServerOptions {
   ServerLimits limits{};
   /// Where bodies that go to files are kept; the files have no names.
   std::filesystem::path spool_directory = std::filesystem::temp_directory_path();
+  /// What bodies leave free of that file system; of less, a request is answered 507 "DiskReserve".
+  std::uint64_t spool_keeps_free = 0;
   Logger logger = null_logger();
 };
 

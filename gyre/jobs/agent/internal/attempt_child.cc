@@ -9,17 +9,15 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <cstdlib>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
 #include "gyre/base/error.h"
-#include "gyre/base/process_stat.h"
 #include "gyre/cli/table.h"
 #include "gyre/jobs/agent/internal/cleanliness.h"
 #include "gyre/jobs/agent/internal/node_program.h"
+#include "gyre/jobs/agent/internal/stopped_process.h"
 #include "gyre/jobs/agent/job_environment.h"
 
 namespace gyre::jobs::agent::internal {
@@ -27,24 +25,6 @@ namespace gyre::jobs::agent::internal {
 namespace {
 
 constexpr std::chrono::seconds kLongestDeath{10};
-
-/// As the kernel shows it; 0: nobody.
-pid_t tracer_of(pid_t process) {
-  std::ifstream status(fmt::format("/proc/{}/status", process));
-  constexpr std::string_view kName = "TracerPid:";
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with(kName)) return static_cast<pid_t>(std::atoi(line.c_str() + kName.size()));
-  }
-  return 0;
-}
-
-void kill_tracer(pid_t process) {
-  if (!proc_has_our_numbers()) return;
-  const pid_t tracer = tracer_of(process);
-  if (tracer <= 1 || tracer == ::getpid()) return;
-  const UniqueFd pidfd = open_pidfd(tracer);
-  if (pidfd && tracer_of(process) == tracer) send_signal(pidfd, SIGKILL);
-}
 
 }  // namespace
 

@@ -27,6 +27,7 @@ class AttemptChild {
   /// Readable once it has ended.
   int ended_fd() const { return process_->pidfd(); }
   bool has_ended() const;
+  pid_t pid() const { return process_->pid(); }
   /// Waits until it has ended, and kills it at the deadline. How it failed: "SIGKILL", "exit code 1: its last words";
   /// empty where it has ended as it should.
   std::string end(Deadline deadline);

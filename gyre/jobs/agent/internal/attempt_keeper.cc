@@ -24,6 +24,7 @@
 #include "gyre/jobs/agent/internal/cleanliness.h"
 #include "gyre/jobs/agent/internal/json_fields.h"
 #include "gyre/jobs/agent/internal/process_set.h"
+#include "gyre/jobs/agent/internal/stopped_process.h"
 #include "gyre/jobs/agent/internal/waits.h"
 #include "gyre/jobs/agent/internal/work_files.h"
 #include "gyre/jobs/agent/job_environment.h"
@@ -178,6 +179,11 @@ void AttemptKeeper::run_process(AttemptTask::Kind kind) {
     AttemptChild process(task(kind), of_job && options_.user ? std::optional(options_.user->id) : std::nullopt, code);
     if (of_job) lines_.clear();  // Now they are its own.
     const std::string fault = serve(process);
+    // Not before: while it lives, the notes are those that it tells, and more.
+    if (std::exchange(was_continued_, false)) {
+      note(fmt::format("node {}: the process of the attempt was stopped (SIGSTOP, or a debugger) and was continued",
+                       state_.order.here().id));
+    }
     const auto reason = must_stop(commands_, state_);
     const std::string end = process.end(Deadline::after(fault.empty() ? kLongestExit : std::chrono::seconds(0)));
     if (fault.empty() && end.empty() && (!of_job || state_.step == Step::kStopped)) return;
@@ -194,6 +200,7 @@ void AttemptKeeper::run_process(AttemptTask::Kind kind) {
 std::string AttemptKeeper::serve(AttemptChild& process) {
   Told told;
   if (state_.step == Step::kStopped) told.cleaned_by = end_of_clean_up();
+  StoppedProcess stopped;
   try {
     for (;;) {
       commands_.clear();
@@ -201,7 +208,9 @@ std::string AttemptKeeper::serve(AttemptChild& process) {
       pass_on(process, told);
       const Deadline limit = patience(told);
       if (limit.passed()) return "did not end in time";
-      if (const auto line = process.lines().next(limit, {commands_.fd(), process.ended_fd()})) {
+      if (stopped.next().passed() && stopped.look(process.pid())) was_continued_ = true;
+      const Deadline wake = earlier(limit, stopped.next());
+      if (const auto line = process.lines().next(wake, {commands_.fd(), process.ended_fd()})) {
         obey(*line, process, told);
         continue;
       }

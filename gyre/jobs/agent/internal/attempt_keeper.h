@@ -79,6 +79,7 @@ class AttemptKeeper {
   ReportSink& sink_;
   PrivateFolders private_;
   bool has_places_ = false;
+  bool was_continued_ = false;      ///< The process, which somebody had stopped.
   bool cleaned_ = false;            ///< By the process of the job.
   std::vector<std::string> lines_;  ///< For the job's log on the node.
 };

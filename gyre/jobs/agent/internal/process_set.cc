@@ -10,6 +10,7 @@
 #include "gyre/base/error.h"
 #include "gyre/jobs/agent/internal/json_fields.h"
 #include "gyre/jobs/agent/internal/node_program.h"
+#include "gyre/jobs/agent/internal/stopped_process.h"
 #include "gyre/jobs/agent/internal/waits.h"
 #include "gyre/jobs/agent/lost_node.h"
 
@@ -138,6 +139,23 @@ void ProcessSet::obey(LaunchedSet& set) {
   stop_asked_ = true;
 }
 
+LogAllowance ProcessSet::allowance_of_logs() const {
+  // The setup task is the administrator's.
+  const std::uint64_t bytes = task_.kind == AttemptTask::Kind::kSetup ? 0 : journal_.order().log_bytes;
+  std::vector<fs::path> paths;
+  for (const LogFiles& files : logs_) paths.insert(paths.end(), {files.stdout_file, files.stderr_file});
+  const std::uint64_t nodes = journal_.order().nodes.size();
+  return {std::move(paths), bytes == 0 ? 0 : std::max<std::uint64_t>(bytes / nodes, 1)};
+}
+
+void ProcessSet::keep_within(LogAllowance& allowance) {
+  if (!allowance.enforce()) return;
+  journal_.note(
+      fmt::format("node {}: the job's logs are cut off: they have reached the {} bytes that the logs of a job "
+                  "may have on all its nodes together (`gyre server --limit job-logs`); the job goes on",
+                  journal_.order().here().id, journal_.order().log_bytes));
+}
+
 ProcessSet::Ended ProcessSet::run(const Json& specification, int first_rank) {
   first_rank_ = static_cast<std::size_t>(first_rank);
   if (writes_logs()) {
@@ -148,9 +166,19 @@ ProcessSet::Ended ProcessSet::run(const Json& specification, int first_rank) {
   LaunchedSet set = start_or_find(specification);
   Streams streams = open_logs();
   if (has_servers() && std::ranges::find(servers_, false) == servers_.end()) finish_main(set);
+  LogAllowance allowance = allowance_of_logs();
+  StoppedProcess stopped;
   for (;;) {
     const Deadline limit = stop_asked_ ? Deadline::never() : wall_clock_limit(journal_.state());
-    const auto record = set.next(limit, commands_.fd());
+    if (allowance.next().passed()) keep_within(allowance);
+    if (stopped.next().passed() && stopped.look(set.peer())) {
+      journal_.note(
+          fmt::format("node {}: `gyre launch`, which holds the job's processes, was stopped (SIGSTOP, or a "
+                      "debugger) and is continued",
+                      journal_.order().here().id));
+    }
+    const Deadline wake = earlier(limit, earlier(allowance.next(), stopped.next()));
+    const auto record = set.next(wake, commands_.fd());
     if (!record) {
       commands_.clear();
       if (commands_.leaving()) throw LeaveNow();
@@ -167,6 +195,7 @@ ProcessSet::Ended ProcessSet::run(const Json& specification, int first_rank) {
     for (auto& both : streams) {
       for (auto& stream : both) stream->finish();
     }
+    keep_within(allowance);
     const bool asked = !record->at("stopped_by").is_null();
     return {.exit_code = asked && main_done_ ? 0 : record->at("exit_code").get<int>(),
             .stopped = asked && must_stop(commands_, journal_.state()),

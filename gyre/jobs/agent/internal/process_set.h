@@ -11,6 +11,7 @@
 #include "gyre/jobs/agent/internal/attempt_task.h"
 #include "gyre/jobs/agent/internal/commands.h"
 #include "gyre/jobs/agent/internal/launch_specification.h"
+#include "gyre/jobs/agent/internal/log_allowance.h"
 #include "gyre/jobs/agent/internal/process_logs.h"
 #include "gyre/jobs/agent/launched_set.h"
 
@@ -64,6 +65,9 @@ class ProcessSet {
   void note_output(Streams& streams, const nlohmann::json& record);
   void note_end(const nlohmann::json& record, LaunchedSet& set);
   void finish_main(LaunchedSet& set);
+  /// This node's part of what the job's logs may have.
+  LogAllowance allowance_of_logs() const;
+  void keep_within(LogAllowance& allowance);
   /// Asks the set to end, once, when the attempt must stop or nobody needs the servers any more.
   void obey(LaunchedSet& set);
 

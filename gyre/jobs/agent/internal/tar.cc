@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <climits>
 #include <filesystem>
 #include <string_view>
 
@@ -17,6 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kBlock = 512;
+constexpr std::size_t kShownOfName = 100;
 
 [[noreturn]] void refuse(const std::string& what) {
   throw Error(ErrorCode::kCorruptData, fmt::format("the archive of code is not usable: {}", what));
@@ -56,6 +58,11 @@ std::string checked_path(const std::string& text) {
   const fs::path given(text);
   if (given.is_absolute() || std::ranges::find(given, "..") != given.end()) {
     refuse(fmt::format("'{}' lies outside of the folder", text));
+  }
+  for (const fs::path& part : given) {
+    if (part.native().size() > NAME_MAX || text.size() >= PATH_MAX) {
+      refuse(fmt::format("the name '{}…' is longer than a file's can be", text.substr(0, kShownOfName)));
+    }
   }
   std::string plain = given.lexically_normal().string();
   while (plain.ends_with('/')) plain.pop_back();

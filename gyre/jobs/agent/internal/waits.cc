@@ -19,4 +19,9 @@ void wait_for_command(const Commands& commands, Deadline deadline) {
   if (commands.leaving()) throw LeaveNow();
 }
 
+Deadline earlier(Deadline a, Deadline b) {
+  if (!a.when()) return b;
+  return b.when() && *b.when() < *a.when() ? b : a;
+}
+
 }  // namespace gyre::jobs::agent::internal

@@ -14,4 +14,7 @@ std::optional<StopReason> must_stop(const Commands& commands, const NodeState& s
 /// Sleeps until a command comes, or the deadline. Throws LeaveNow when the attempt is to be left as it is.
 void wait_for_command(const Commands& commands, Deadline deadline);
 
+/// Whichever passes first.
+Deadline earlier(Deadline a, Deadline b);
+
 }  // namespace gyre::jobs::agent::internal

@@ -26,7 +26,18 @@ std::string sha256_of(const UniqueFd& file, std::uint64_t bytes) {
   return hex(digest);
 }
 
-Response put_code(JobService& service, Request& request) {
+std::shared_ptr<void> admit_code(JobService& service, const Request& head, std::uint64_t most_bytes) {
+  try {
+    const User sender = sender_of(head);
+    check_in_workspace(service, head, sender);
+    return service.room_for_code(sender, head.parameter("workspace"), checked_sha256(head.parameter("sha256")),
+                                 most_bytes);
+  } catch (const ServiceError& error) {
+    throw as_answer(error);
+  }
+}
+
+Response put_code(JobService& service, Request& request, const User& sender) {
   const std::string expected = checked_sha256(request.parameter("sha256"));
   if (request.body_bytes == 0) throw HttpError(400, "EmptyArchive", "the archive is empty");
   const std::string actual = sha256_of(request.body_file, request.body_bytes);
@@ -34,7 +45,8 @@ Response put_code(JobService& service, Request& request) {
     throw HttpError(400, "ChecksumMismatch", fmt::format("the archive's SHA-256 is {}, not {}", actual, expected),
                     expected);
   }
-  service.store_code(request.parameter("workspace"), expected, std::move(request.body_file), request.body_bytes);
+  service.store_code(sender, request.parameter("workspace"), expected, std::move(request.body_file),
+                     request.body_bytes);
   return Response{.status = 204};
 }
 
@@ -61,10 +73,13 @@ void add_code_routes(Router& router, const Interface& interface) {
   });
   add_in_workspace(
       router, interface, Method::kPut, pattern,
-      [service](Request& request, const User&) { return put_code(*service, request); },
+      [service](Request& request, const User& sender) { return put_code(*service, request, sender); },
       [&](Route& route) {
         route.body_bytes = interface.limits.code_bytes;
         route.body_to_file = true;
+        route.admit = [service](const Request& head, std::uint64_t most_bytes) {
+          return admit_code(*service, head, most_bytes);
+        };
       });
 }
 

@@ -14,8 +14,6 @@ constexpr std::size_t kMostNameBytes = 64;
 /// Of a body: deeper ones are refused before anything walks them.
 constexpr int kMostNesting = 32;
 
-User sender_of(const Request& request) { return {request.sender.user, request.sender.is_administrator}; }
-
 /// Says no before it gets deep; the parser below would go as deep as the body.
 bool nests_too_deep(std::string_view text) {
   int depth = 0;
@@ -73,20 +71,26 @@ void add_for_administrators(Router& router, const Interface& interface, Method m
   add(router, interface, method, pattern, for_administrators(handler, "only administrators may do this"), options);
 }
 
+User sender_of(const Request& request) { return {request.sender.user, request.sender.is_administrator}; }
+
 void add_in_workspace(Router& router, const Interface& interface, Method method, const std::string& pattern,
                       const SenderHandler& handler, const std::function<void(Route&)>& options) {
   add(
       router, interface, method, pattern,
       [handler, service = interface.service](Request& request, const User& sender) {
-        const std::string& workspace = request.parameter("workspace");
-        // A name that cannot be one is no different from one that nobody has.
-        if (!is_name(workspace) || !service->may_use(sender, workspace)) {
-          throw workspace_not_found(*service, sender, workspace);
-        }
-        if (request.method != Method::kGet) service->check_may_change(sender);
+        check_in_workspace(*service, request, sender);
         return handler(request, sender);
       },
       options);
+}
+
+void check_in_workspace(JobService& service, const Request& request, const User& sender) {
+  const std::string& workspace = request.parameter("workspace");
+  // A name that cannot be one is no different from one that nobody has.
+  if (!is_name(workspace) || !service.may_use(sender, workspace)) {
+    throw workspace_not_found(service, sender, workspace);
+  }
+  if (request.method != Method::kGet) service.check_may_change(sender);
 }
 
 void add_in_workspace_for_administrators(Router& router, const Interface& interface, Method method,
@@ -123,6 +127,7 @@ HttpError as_answer(const ServiceError& error) {
     case ServiceError::Kind::kConflict: return make(409);
     case ServiceError::Kind::kQuota: return make(429, "60");
     case ServiceError::Kind::kUnavailable: return make(503, "1");
+    case ServiceError::Kind::kNoRoom: return make(507);
   }
   return make(500);
 }

@@ -44,6 +44,12 @@ void add_for_administrators(Router& router, const Interface& interface, Method m
 void add_in_workspace(Router& router, const Interface& interface, Method method, const std::string& pattern,
                       const SenderHandler& handler, const std::function<void(Route&)>& options = {});
 
+/// What add_in_workspace() checks before it calls the handler, for what has to be refused before a body comes.
+/// HttpError.
+void check_in_workspace(JobService& service, const Request& request, const User& sender);
+/// The sender of a request of a route with a token.
+User sender_of(const Request& request);
+
 /// For administrators, in a workspace: its owners get 403, everybody else the 404 of one that does not exist.
 void add_in_workspace_for_administrators(Router& router, const Interface& interface, Method method,
                                          const std::string& pattern, const SenderHandler& handler,

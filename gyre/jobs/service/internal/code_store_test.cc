@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -12,6 +13,8 @@
 #include <fstream>
 #include <set>
 #include <string>
+
+#include "gyre/jobs/api/errors.h"
 
 namespace {
 
@@ -52,7 +55,7 @@ class CodeStoreTest : public testing::Test {
     fs::remove_all(folder_);
   }
   void upload(CodeStore& store, const std::string& sha256) const {
-    store.store(7, sha256, UniqueFd(::open((folder_ / "upload").c_str(), O_RDONLY | O_CLOEXEC)), 10);
+    store.store(7, sha256, "ada", UniqueFd(::open((folder_ / "upload").c_str(), O_RDONLY | O_CLOEXEC)));
   }
   fs::path folder_;
 };
@@ -82,6 +85,65 @@ TEST_F(CodeStoreTest, what_nobody_uses_goes_after_a_day_and_what_was_asked_for_s
   EXPECT_FALSE(store.has(7, "old"));
   EXPECT_TRUE(store.has(7, "wanted"));
   EXPECT_TRUE(store.has(7, "new"));
+}
+
+/// One user filled the server's disk, and nobody could do anything any more.
+TEST_F(CodeStoreTest, an_archive_counts_for_its_user_until_it_goes_and_while_it_comes) {
+  CodeStore store(folder_ / "code");
+  const CodeLimits limits{.bytes_per_user = 25};
+  const auto code_of = [&](const std::string& user, const std::string& sha256) -> std::string {
+    try {
+      static_cast<void>(store.room_for(7, sha256, user, 10, limits));
+      return "";
+    } catch (const api::ServiceError& error) {
+      return error.name();
+    }
+  };
+  upload(store, "one");
+  const auto coming = store.room_for(8, "two", "ada", 10, limits);
+  EXPECT_EQ(code_of("ada", "three"), "TooMuchCode");
+  EXPECT_EQ(code_of("ada", "one"), "");  // It is there.
+  EXPECT_EQ(code_of("da", "three"), "");
+  EXPECT_EQ(code_of("max", "three"), "");
+  store.remove(7, "one");
+  EXPECT_EQ(code_of("ada", "three"), "");
+  EXPECT_TRUE(fs::is_empty(folder_ / "code/7"));
+}
+
+TEST_F(CodeStoreTest, a_part_of_the_disk_stays_free) {
+  CodeStore store(folder_ / "code");
+  const std::uint64_t free = fs::space(folder_).available;
+  EXPECT_NO_THROW(static_cast<void>(store.room_for(7, "one", "ada", 10, {.keep_free_bytes = free / 2})));
+  try {
+    static_cast<void>(store.room_for(7, "one", "ada", 10, {.keep_free_bytes = free * 2}));
+    FAIL() << "there was room";
+  } catch (const api::ServiceError& error) {
+    EXPECT_EQ(error.name(), "DiskReserve");
+  }
+}
+
+/// A second copy of an archive needed as much room again.
+TEST_F(CodeStoreTest, an_upload_becomes_the_archive_without_a_copy) {
+  CodeStore store(folder_ / "code");
+  UniqueFd spool(::open(folder_.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+  ASSERT_TRUE(spool) << "the file system of /tmp has no files without a name";
+  ASSERT_EQ(::write(spool.get(), "archive", 7), 7);
+  store.store(7, "abc", "ada", spool);
+  struct stat before{};
+  struct stat after{};
+  ASSERT_EQ(::fstat(spool.get(), &before), 0);
+  ASSERT_EQ(::stat(store.path(7, "abc").c_str(), &after), 0);
+  EXPECT_EQ(before.st_ino, after.st_ino);
+}
+
+TEST_F(CodeStoreTest, whose_an_archive_is_is_forgotten_with_it) {
+  CodeStore store(folder_ / "code");
+  upload(store, "old");
+  for (const auto& file : fs::directory_iterator(folder_ / "code/7")) {
+    fs::last_write_time(file, fs::file_time_type::clock::now() - std::chrono::hours(25));
+  }
+  for (int i = 0; i < 2; ++i) store.remove_unused([](catalog::Id, const std::string&) { return false; });
+  EXPECT_TRUE(fs::is_empty(folder_ / "code/7"));
 }
 
 }  // namespace

@@ -27,6 +27,7 @@ agent::WorkOrder order_of(Ledger& ledger, const ServiceOptions& options, const d
     order.code_archive = ledger.code.path(job.workspace, job.code).string();
     order.code_sha256 = job.code;
   }
+  if (options.submitters != Submitters::kEverybody) order.log_bytes = options.log_bytes_per_job;
   for (const catalog::AttemptNode& node : attempt.nodes) order.nodes.push_back(driver.place(node.name, node.id));
   return order;
 }

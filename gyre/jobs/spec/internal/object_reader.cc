@@ -122,6 +122,12 @@ std::optional<std::string> ObjectReader::scalar_text(const Value& value, const P
     reading_->log.error(place, "has a NUL character");
     return std::nullopt;
   }
+  if (value.text.size() > kLongestArgument) {
+    reading_->log.error(place, fmt::format("has {} bytes; {} are the limit, because Linux takes at most 131072 in one "
+                                           "argument or variable: put the text into a script or another file",
+                                           value.text.size(), kLongestArgument));
+    return std::nullopt;
+  }
   if (value.kind != Value::Kind::kText && !value.plain)
     reading_->log.warning(place, fmt::format("must be text, not {}: put it in quotes", kind_name(value.kind)));
   return value.text;

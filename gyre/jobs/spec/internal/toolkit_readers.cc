@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <string_view>
@@ -30,11 +31,26 @@ PythonScript read_python(ObjectReader& block) {
   return python;
 }
 
+/// The words become one line of a shell, which is one argument.
+void check_line_of(ObjectReader& block, const std::vector<std::string>& words, std::string_view name) {
+  constexpr std::size_t kOfQuotes = 3;  // Around a word, and more than that for a quotation mark in it.
+  std::size_t bytes = 0;
+  for (const std::string& word : words) {
+    bytes += word.size() + kOfQuotes * (1 + static_cast<std::size_t>(std::ranges::count(word, '\'')));
+  }
+  if (bytes <= kLongestArgument) return;
+  block.error(name,
+              fmt::format("has {} bytes as a line of a shell; {} are the limit, because Linux takes at most 131072 "
+                          "in one argument: put the words into a script or another file",
+                          bytes, kLongestArgument));
+}
+
 Toolkit read_custom(ObjectReader& block, int) { return CustomToolkitSettings{block.required_text("commandLine")}; }
 
 Toolkit read_custom_mpi(ObjectReader& block, int) {
   CustomMpiSettings settings;
   settings.command_line = block.required_text("commandLine");
+  check_line_of(block, {settings.command_line}, "commandLine");
   settings.process_count = read_process_count(block);
   return settings;
 }
@@ -140,10 +156,12 @@ std::vector<std::string> read_program(ObjectReader& block) {
   if (program == nullptr || program->kind != Value::Kind::kList) {
     const std::string line = block.required_text("program");
     if (line.empty()) return {};
+    check_line_of(block, {line}, "program");
     return {"/bin/bash", "-c", line};
   }
   std::vector<std::string> arguments = block.texts("program");
   if (arguments.empty() || arguments.front().empty()) block.error("program", "names no program");
+  check_line_of(block, arguments, "program");
   return arguments;
 }
 

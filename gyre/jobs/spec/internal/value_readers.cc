@@ -168,6 +168,20 @@ void put(ObjectReader& reader, Entry entry, std::vector<Entry>& list, std::map<s
   list.push_back(std::move(entry));
 }
 
+/// They become one environment.
+void check_size(ObjectReader& owner, const std::vector<EnvironmentVariable>& variables,
+                const std::vector<SecretVariable>& secrets) {
+  std::size_t bytes = 0;
+  for (const EnvironmentVariable& each : variables) bytes += each.name.size() + each.value.size() + 2;
+  for (const SecretVariable& each : secrets) bytes += each.name.size() + each.value.text.value_or("").size() + 2;
+  if (bytes <= kMostVariableBytes) return;
+  owner.error(
+      owner.has("environmentVariables") ? "environmentVariables" : "secrets",
+      fmt::format("and secrets have {} bytes; {} are the limit, because Linux takes about 2 MB of variables and "
+                  "arguments together: put the values into a file",
+                  bytes, kMostVariableBytes));
+}
+
 }  // namespace
 
 SecretValue read_secret(ObjectReader& owner, std::string_view name, bool required) {
@@ -208,6 +222,7 @@ void read_variables(ObjectReader& owner, std::vector<EnvironmentVariable>& varia
     std::erase_if(variables, [&](const EnvironmentVariable& other) { return other.name == secret.name; });
     put(reader, std::move(secret), secrets, lines);
   }
+  check_size(owner, variables, secrets);
 }
 
 MountVolumes read_mount_volumes(ObjectReader& owner) {

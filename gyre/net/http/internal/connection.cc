@@ -289,6 +289,7 @@ asio::awaitable<Response> Connection::answer(RequestParser& parser) {
   request.parameters = std::move(match.parameters);
   check_body_size(parser.content_length().value_or(parser.has_body() ? 1 : 0), route);
   const Shares::Share body = take_body_share(parser);
+  const std::shared_ptr<void> room = co_await admit(parser, route);
   co_await read_body(parser, route);
   co_return co_await handle(request, route);
 }
@@ -325,6 +326,23 @@ asio::awaitable<Identity> Connection::authenticate(const Headers& headers) {
 void Connection::check_rate(const std::string& user) {
   if (server_->requests.take(client_name(user), SteadyClock::now())) return;
   throw too_many("too many requests; slow down", server_->requests.pause());
+}
+
+asio::awaitable<std::shared_ptr<void>> Connection::admit(RequestParser& parser, const Route& route) {
+  std::shared_ptr<void> room;
+  if (!route.admit || !parser.has_body()) co_return room;
+  std::optional<HttpError> failure;
+  const std::function<void()> work = [&] {
+    try {
+      room = route.admit(parser.request(), parser.content_length().value_or(route.body_bytes));
+    } catch (const std::exception& error) {
+      failure = as_http_error(error);
+    }
+  };
+  const bool ran = co_await on_pool(work);
+  if (!ran) throw HttpError(503, "Overloaded", "too many requests are waiting; try again");
+  if (failure) throw HttpError(*failure);
+  co_return room;
 }
 
 asio::awaitable<Response> Connection::handle(Request& request, const Route& route) {

@@ -58,6 +58,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Shares::Share take_stream_share(const Request& request, const Response& response);
   /// Whom rates and shares count.
   std::string client_name(const std::string& user) const;
+  /// Asks the route whether it takes the request's body.
+  asio::awaitable<std::shared_ptr<void>> admit(RequestParser& parser, const Route& route);
   asio::awaitable<Response> handle(Request& request, const Route& route);
   /// Where the request deserves it.
   asio::awaitable<void> audit(const Request& request, int status);

@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <array>
@@ -32,6 +33,18 @@ UniqueFd open_spool(const std::filesystem::path& directory) {
   UniqueFd file(::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
   if (!file) throw system_error(fmt::format("making a temporary file in {}", directory.string()), errno);
   return file;
+}
+
+/// Several bodies may come at once: whoever writes looks.
+void check_reserve(const UniqueFd& spool, const ServerOptions& options, std::size_t bytes) {
+  struct statvfs status{};
+  if (options.spool_keeps_free == 0 || ::fstatvfs(spool.get(), &status) != 0) return;
+  const std::uint64_t free = std::uint64_t{status.f_bavail} * status.f_frsize;
+  if (free >= options.spool_keeps_free + bytes) return;
+  throw HttpError(507, "DiskReserve",
+                  fmt::format("the disk of {} has {} bytes free, and it keeps {} free; ask an administrator to free "
+                              "some space in {}",
+                              options.what, free, options.spool_keeps_free, options.spool_directory.string()));
 }
 
 }  // namespace
@@ -95,20 +108,21 @@ asio::awaitable<void> Connection::read_head(RequestParser& parser) {
 }
 
 asio::awaitable<void> Connection::spool(Request& request, std::string bytes, bool last) {
-  std::optional<Error> failure;
+  std::optional<HttpError> failure;
   const std::function<void()> work = [&] {
     try {
       if (!request.body_file) request.body_file = open_spool(server_->options.spool_directory);
+      check_reserve(request.body_file, server_->options, bytes.size());
       gyre::write_all(request.body_file.get(), std::as_bytes(std::span(bytes)), "the body of a request");
       if (last && ::lseek(request.body_file.get(), 0, SEEK_SET) != 0) throw system_error("rewinding a body", errno);
     } catch (const std::exception& error) {
-      failure = as_error(error);
+      failure = as_http_error(error);
     }
   };
   clear_alarm();
   const bool ran = co_await on_pool(work);
   if (!ran) throw HttpError(503, "Overloaded", "too many requests are waiting; try again");
-  if (failure) throw Error(*failure);
+  if (failure) throw HttpError(*failure);
 }
 
 asio::awaitable<void> Connection::write(asio::const_buffer first, asio::const_buffer second, asio::const_buffer third) {
