@@ -163,6 +163,13 @@ void ChunkFile::check_block(std::uint64_t number, std::span<const std::byte> blo
                                                    path_, number * kBlockBytes));
 }
 
+bool ChunkFile::is_in_place() const {
+  struct stat named{};
+  struct stat opened{};
+  return ::lstat(path_.c_str(), &named) == 0 && ::fstat(fd_.get(), &opened) == 0 && named.st_ino == opened.st_ino &&
+         named.st_dev == opened.st_dev;
+}
+
 void ChunkFile::read(std::uint64_t offset_bytes, std::span<std::byte> into) const {
   Bytes block;
   while (!into.empty()) {

@@ -58,6 +58,8 @@ class ChunkFile {
 
   /// Fills `into` with the bytes from `offset_bytes` on, compared with their checksums. Error(kCorruptData, kIo).
   void read(std::uint64_t offset_bytes, std::span<std::byte> into) const;
+  /// False once the file was removed or replaced by another.
+  bool is_in_place() const;
 
  private:
   ChunkFile(UniqueFd fd, std::string path, std::uint64_t size_bytes)

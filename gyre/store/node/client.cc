@@ -159,10 +159,7 @@ void Client::with_connection(const std::function<void(net::Stream&)>& use) {
 
 bool Client::read_from_disk(const Piece& chunk, std::uint64_t offset_bytes, std::span<std::byte> into) {
   try {
-    const auto file = ChunkFile::open(folder_, catalog_->key(chunk), chunk.size_bytes);
-    if (!file) return false;
-    file->read(offset_bytes, into);
-    return true;
+    return chunks_.read(catalog_->key(chunk), chunk.size_bytes, offset_bytes, into);
   } catch (const Error&) {
     return false;  // The daemon finds the same, and fetches it again.
   }

@@ -16,6 +16,7 @@
 #include "gyre/net/stream.h"
 #include "gyre/store/node/catalog.h"
 #include "gyre/store/node/chunk_file.h"
+#include "gyre/store/node/chunk_files.h"
 #include "gyre/store/node/members.h"
 
 namespace gyre::store::node {
@@ -42,7 +43,8 @@ class Client : public std::enable_shared_from_this<Client> {
   Members change_members(const Members& members);
 
  private:
-  explicit Client(ChunkFolder folder, std::chrono::milliseconds limit) : folder_(std::move(folder)), limit_(limit) {}
+  explicit Client(ChunkFolder folder, std::chrono::milliseconds limit)
+      : folder_(std::move(folder)), chunks_(folder_), limit_(limit) {}
 
   void read_chunk(const Piece& chunk, std::uint64_t offset_bytes, std::span<std::byte> into);
   bool read_from_disk(const Piece& chunk, std::uint64_t offset_bytes, std::span<std::byte> into);
@@ -56,6 +58,7 @@ class Client : public std::enable_shared_from_this<Client> {
   void note_daemon(bool lives) GYRE_EXCLUDES(mutex_);
 
   const ChunkFolder folder_;
+  ChunkFiles chunks_;
   const std::chrono::milliseconds limit_;
   std::unique_ptr<const Catalog> catalog_;
   Mutex mutex_;

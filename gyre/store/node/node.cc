@@ -32,6 +32,7 @@ Node::Node(Catalog catalog, const std::vector<std::unique_ptr<Source>>& sources,
     : catalog_(std::move(catalog)),
       sources_(sources),
       folder_(std::move(folder)),
+      chunks_(folder_),
       options_(std::move(options)),
       membership_(options_.members, [this] { begin_ahead(); }),
       peers_(options_.id, options_.key, catalog_.fingerprint(), membership_),
@@ -47,10 +48,7 @@ Node::Node(Catalog catalog, const std::vector<std::unique_ptr<Source>>& sources,
 bool Node::read_from_disk(const Piece& chunk, std::uint64_t offset_bytes, std::span<std::byte> into) {
   const ChunkKey key = catalog_.key(chunk);
   try {
-    const auto file = ChunkFile::open(folder_, key, chunk.size_bytes);
-    if (!file) return false;
-    file->read(offset_bytes, into);
-    return true;
+    return chunks_.read(key, chunk.size_bytes, offset_bytes, into);
   } catch (const Error& error) {
     options_.logger->warn("{}; it is fetched again", error.what());
     ++counts_.damaged_chunks;

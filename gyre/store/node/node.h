@@ -16,6 +16,7 @@
 #include "gyre/net/job_key.h"
 #include "gyre/store/node/catalog.h"
 #include "gyre/store/node/chunk_file.h"
+#include "gyre/store/node/chunk_files.h"
 #include "gyre/store/node/flights.h"
 #include "gyre/store/node/members.h"
 #include "gyre/store/node/peers.h"
@@ -100,6 +101,7 @@ class Node {
   const Catalog catalog_;
   const std::vector<std::unique_ptr<Source>>& sources_;
   const ChunkFolder folder_;
+  ChunkFiles chunks_;
   const NodeOptions options_;
   Membership membership_;
   Peers peers_;

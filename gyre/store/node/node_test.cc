@@ -18,6 +18,7 @@
 #include "gyre/base/thread_annotations.h"
 #include "gyre/store/node/catalog.h"
 #include "gyre/store/node/chunk_file.h"
+#include "gyre/store/node/chunk_files.h"
 #include "gyre/store/node/flights.h"
 #include "gyre/store/node/members.h"
 
@@ -184,6 +185,87 @@ TEST(ChunkFile, an_empty_chunk_is_a_file_too) {
   ASSERT_TRUE(file);
   file->read(0, {});
   EXPECT_EQ(folder.chunks.usage().chunks, 1U);
+}
+
+/// How many files of `folder` this process has open.
+std::size_t open_files_of(const ChunkFolder& folder) {
+  std::size_t count = 0;
+  for (const fs::directory_entry& fd : fs::directory_iterator("/proc/self/fd")) {
+    std::error_code closed;
+    if (fs::read_symlink(fd.path(), closed).string().starts_with((folder.root() / "chunks").string())) ++count;
+  }
+  return count;
+}
+
+TEST(ChunkFiles, those_used_last_stay_open_and_no_more_than_the_limit) {
+  // Opening a chunk and reading its footer for each small read cost more than the read.
+  const Folder folder;
+  ChunkFiles files(folder.chunks, 3);
+  const Bytes bytes = random_bytes(100'000);
+  for (std::uint64_t i = 0; i < 5; ++i) folder.chunks.write(key_of(i), bytes);
+  Bytes part(1'000);
+  for (std::uint64_t i = 0; i < 5; ++i) {
+    for (const std::uint64_t from : {70'000U, 0U, 65'000U}) {
+      EXPECT_TRUE(files.read(key_of(i), bytes.size(), from, part));
+      EXPECT_TRUE(std::ranges::equal(part, std::span(bytes).subspan(from, part.size())));
+    }
+    EXPECT_EQ(open_files_of(folder.chunks), std::min<std::uint64_t>(i + 1, 3));
+  }
+  EXPECT_FALSE(files.read(key_of(9), bytes.size(), 0, part));
+}
+
+TEST(ChunkFiles, an_open_chunk_that_is_damaged_removed_or_replaced_is_read_as_it_is_now) {
+  const Folder folder;
+  ChunkFiles files(folder.chunks);
+  const Bytes before(100'000, std::byte{1});
+  const Bytes after(100'000, std::byte{2});
+  Bytes part(10);
+  const auto read = [&] { return files.read(key_of(1), before.size(), 99'000, part); };
+  folder.chunks.write(key_of(1), before);
+  EXPECT_TRUE(read());
+  folder.chunks.remove(key_of(1));
+  EXPECT_FALSE(read());
+  EXPECT_EQ(open_files_of(folder.chunks), 0U) << "it would keep its space on the disk";
+  folder.chunks.write(key_of(1), before);
+  EXPECT_TRUE(read());
+  folder.chunks.write(key_of(1), after);
+  EXPECT_TRUE(read());
+  EXPECT_EQ(part.front(), std::byte{2});
+  const fs::path path = folder.chunks.file_of(key_of(1));
+  std::fstream(path, std::ios::in | std::ios::out | std::ios::binary).seekp(99'500).put('x');
+  EXPECT_THROW(read(), Error);
+  EXPECT_EQ(open_files_of(folder.chunks), 0U);
+  fs::resize_file(path, 50'000);
+  EXPECT_THROW(read(), Error);
+  folder.chunks.write(key_of(1), after);
+  EXPECT_TRUE(read());
+}
+
+TEST(ChunkFiles, many_threads_read_while_chunks_come_and_go) {
+  const Folder folder;
+  ChunkFiles files(folder.chunks, 2);
+  const Bytes bytes = random_bytes(70'000);
+  std::vector<std::thread> readers;
+  std::atomic<bool> ends{false};
+  std::thread writer([&] {
+    for (std::uint64_t i = 0; !ends; ++i) {
+      folder.chunks.write(key_of(i % 4), bytes);
+      folder.chunks.remove(key_of((i + 2) % 4));
+    }
+  });
+  for (std::uint64_t thread = 0; thread < 4; ++thread) {
+    readers.emplace_back([&, thread] {
+      Bytes part(5'000);
+      for (std::uint64_t i = thread; i < 1'000; ++i) {
+        if (!files.read(key_of(i % 4), bytes.size(), 65'000, part)) continue;
+        EXPECT_TRUE(std::ranges::equal(part, std::span(bytes).subspan(65'000)));
+      }
+    });
+  }
+  for (std::thread& reader : readers) reader.join();
+  ends = true;
+  writer.join();
+  EXPECT_LE(open_files_of(folder.chunks), 2U);
 }
 
 /// Counts, and lets threads wait for a count.
