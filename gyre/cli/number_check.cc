@@ -34,4 +34,9 @@ std::string check_share(const std::string& text) {
   return fmt::format("'{}' is not a number from 0 to 1", text);
 }
 
+std::string check_unsigned(const std::string& text) {
+  if (!text.starts_with('-')) return {};
+  return fmt::format("'{}' is not a whole number of 0 or more", text);
+}
+
 }  // namespace gyre::cli

@@ -14,5 +14,7 @@ CLI::Validator whole_number_from(std::int64_t lowest);
 /// own checks let NaN pass.
 std::string check_rate(const std::string& text, bool may_be_zero);
 std::string check_share(const std::string& text);
+/// For a number without a sign: CLI11 makes 2^64 - 1 of -1. What else is no number, CLI11 says itself.
+std::string check_unsigned(const std::string& text);
 
 }  // namespace gyre::cli

@@ -33,6 +33,12 @@ TEST(number_check, others_are_named_with_what_is_wanted_and_nothing_else) {
   }
 }
 
+TEST(number_check, a_sign_before_an_unsigned_number_is_refused) {
+  // -1 was the seed 18446744073709551615.
+  EXPECT_EQ(check_unsigned("-1"), "'-1' is not a whole number of 0 or more");
+  EXPECT_EQ(check_unsigned("18446744073709551615"), "");
+}
+
 TEST(number_check, help_shows_the_options_own_name_for_its_value) {
   int nodes = 0;
   CLI::App app("A program.", "program");

@@ -199,6 +199,7 @@ def test_a_value_that_is_not_finite_on_one_rank_ends_the_run_on_all_of_them(data
         ([], "--data-dir"),
         (["--data-dir", "/nowhere", "--dropout", "nan"], "'nan' is not a number"),
         (["--data-dir", "/nowhere", "--dropout", "1"], "'1' is not below 1"),
+        (["--data-dir", "/nowhere", "--seed", "-1"], "'-1' is not a whole number of 0 or more"),
         (["absent.yaml", "--data-dir", "/nowhere"], "absent.yaml"),
     ],
 )

@@ -42,7 +42,8 @@ void add_recipe(CLI::App& app, Options& options) {
       ->check([](const std::string& text) { return cli::check_rate(text, true); })
       ->capture_default_str();
   app.add_flag("--scale-lr", options.scale_learning_rate, "Multiply the learning rate by the number of ranks");
-  app.add_option("--shuffle-seed", options.shuffle_seed, "Seed of the order of the images (default: --seed)");
+  app.add_option("--shuffle-seed", options.shuffle_seed, "Seed of the order of the images (default: --seed)")
+      ->check(cli::check_unsigned);
   app.add_flag("--drop-last", options.drop_last, "Drop the last, incomplete global batch of an epoch");
   app.add_option_function<std::vector<std::string>>(
          "--augment",

@@ -4,6 +4,7 @@
 
 #include "gyre/base/error.h"
 #include "gyre/base/parse.h"
+#include "gyre/cli/number_check.h"
 #include "gyre/models/dropout.h"
 #include "gyre/params/consistency.h"
 #include "gyre/store/node/data_files.h"
@@ -76,6 +77,7 @@ void add_training(CLI::App& app, ProgramOptions& options) {
       ->capture_default_str();
   app.add_option("--seed", options.seed,
                  "Seed of all that is random: initial weights, dropout, augmentation, the order of samples")
+      ->check(cli::check_unsigned)
       ->capture_default_str();
   app.add_option("--consistency", options.consistency,
                  fmt::format("How the workers keep together: {}; all but sync and local need `gyre run --servers`",
