@@ -28,7 +28,7 @@ std::unique_ptr<group::Group> join(const group::Job& job, const group::GroupOpti
 
 /// A worker's failure may be an invalid argument, but it is none of this command.
 params::ServerStatistics serve_workers(group::Group& group, const params::Layout& layout,
-                               const params::ServerOptions& options) {
+                                       const params::ServerOptions& options) {
   try {
     return params::serve(group, layout, options);
   } catch (const Error& error) {

@@ -88,8 +88,8 @@ class Group {
   virtual bool has_left(int rank) const = 0;
   /// True where has_left() is, but the rank died: see tolerate_losses().
   virtual bool was_lost(int rank) const = 0;
-  /// From now on the death of one of these ranks, or its abort() with a reason of is_tolerated() (internal/tolerated.h),
-  /// fails nobody else: to them it has left, and was_lost(). Called by rank 0, not one of them, for the whole group.
+  /// From now on the death of one of these ranks, or its abort() with a reason that is_tolerated(), fails nobody else:
+  /// it has left, and was_lost(). Called by rank 0, which cannot be one of them, for the whole group.
   virtual void tolerate_losses(const std::vector<int>& ranks) = 0;
   /// How many ranks have left: one load, for loops that wait in shared memory. Sleepers on registered futexes are
   /// woken when it changes.

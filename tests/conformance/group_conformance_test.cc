@@ -240,8 +240,7 @@ TEST_P(GroupConformance, a_rank_that_may_be_lost_is_missed_by_nobody_unless_its_
   for (const ErrorCode code : {ErrorCode::kPeerLost, ErrorCode::kPeerLeft, ErrorCode::kAborted,
                                ErrorCode::kInvalidArgument, ErrorCode::kCorruptData, ErrorCode::kNotFound,
                                ErrorCode::kIo, ErrorCode::kResourceExhausted, ErrorCode::kInternal}) {
-    const bool survived =
-        code == ErrorCode::kPeerLost || code == ErrorCode::kPeerLeft || code == ErrorCode::kAborted;
+    const bool survived = code == ErrorCode::kPeerLost || code == ErrorCode::kPeerLeft || code == ErrorCode::kAborted;
     run(3, [&](Group& group) {
       if (group.rank() == 0) group.tolerate_losses({1, 2});
       if (group.rank() < 2) {
