@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -41,8 +42,10 @@ void copy(const UniqueFd& from, const fs::path& to) {
   if (::fsync(file.get()) != 0) throw system_error(fmt::format("cannot keep code in {}", to.string()), errno);
 }
 
-/// The file `from` under a name, without another copy of its bytes. False where it cannot be had.
+/// The file `from`, which has no name, under one, without another copy of its bytes. False where it cannot be had.
 bool link_file(const UniqueFd& from, const fs::path& to) {
+  struct stat status{};
+  if (::fstat(from.get(), &status) != 0 || status.st_nlink != 0) return false;
   const std::string file = fmt::format("/proc/self/fd/{}", from.get());
   if (::linkat(AT_FDCWD, file.c_str(), AT_FDCWD, to.c_str(), AT_SYMLINK_FOLLOW) != 0) return false;
   if (::fsync(from.get()) != 0) throw system_error(fmt::format("cannot keep code in {}", to.string()), errno);
