@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -133,17 +134,21 @@ def test_wrong_words_are_usage_errors(run: Run) -> None:
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_the_set_arrives_ends_it_and_leaves_nothing(run: Run, sent: signal.Signals) -> None:
-    slow = {"large.bin": bytes(8 * MIB)}
+    files = {"large.bin": bytes(8 * MIB)}
+    is_over = threading.Event()
 
     def late(_name: str, _number: int) -> None:
-        time.sleep(3)
+        assert is_over.wait(60)
 
-    with fault_server(slow, late) as server:
+    with fault_server(files, late) as server:
         launcher = run.start("-n", "2", "--stage", server.url, "--", "true")
-        wait_until(run.folders)
-        wait_until(lambda: server.requests["large.bin"] > 0)
-        launcher.send_signal(sent)
-        output, errors = launcher.communicate(timeout=60)
+        try:
+            wait_until(run.folders)
+            wait_until(lambda: server.requests["large.bin"] > 0)
+            launcher.send_signal(sent)
+            output, errors = launcher.communicate(timeout=30)
+        finally:
+            is_over.set()
     assert launcher.returncode == 128 + sent
     assert "while the data set was being brought here; nothing was started" in errors
     assert len(errors.splitlines()) == 1, errors
