@@ -3,6 +3,7 @@ network predicted, on one rank and on several, from a checkpoint and from every 
 
 from __future__ import annotations
 
+import argparse
 import csv
 import json
 import os
@@ -12,12 +13,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy
 import pytest
 import torch
 from gyre.core import _core
 from gyre.datasets import cifar10
 from gyre.errors import InvalidArgumentError
 from gyre.models.class_names import names_beside, read_names
+from gyre.models.score import input_of, open_data
+from PIL import Image as Pillow
 from safetensors.torch import load_file
 
 from gyre.models import load_model
@@ -141,6 +145,24 @@ def test_cifar10_scores_as_gyre_cifar10_did(data: Path, tmp_path: Path) -> None:
     done = run("gyre", "score", "--model", tmp_path / "run", "--data", tests[0])
     assert done.returncode == 0, done.stderr
     assert last("accuracy", done.stdout) == last("test accuracy", output)
+
+
+def test_images_are_resized_as_gyre_cifar10_resized_them(tmp_path: Path) -> None:
+    """By the loss of its evaluation, which the smallest difference between the pixels changes."""
+    generator = numpy.random.default_rng(1)
+    for part, count in (("train", 8), ("validation", 30)):
+        for number in range(2 * count):
+            height, width = generator.integers(10, 60, 2)
+            file = tmp_path / "images" / part / "ab"[number % 2] / f"{number}.{'png' if number % 3 else 'jpg'}"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Pillow.fromarray(generator.integers(0, 256, (height, width, 3), numpy.uint8)).save(file)
+    folder = ("--data-dir", tmp_path / "images", "--output-dir", tmp_path / "run")
+    output = trained("gyre-cifar10", *folder, "--image-size", 16, "--batch-size", 4, "--epochs", 6)
+    arguments = argparse.Namespace(no_labels=False, batch_size=60)
+    model = load_model(tmp_path / "run")
+    (batch,) = open_data(str(tmp_path / "images" / "validation"), arguments, model.description)
+    loss = torch.nn.functional.cross_entropy(model.network(input_of(batch, model.description)), batch["label"])
+    assert float(loss) == pytest.approx(last("test loss", output), abs=0.6e-4)
 
 
 def test_a_model_with_names_scores_numbers_by_their_names_and_never_by_number(data: Path, tmp_path: Path) -> None:

@@ -110,8 +110,9 @@ Meeting meeting_of_mpirun(const LaunchedPlace& place, const Variables& variables
 
 Meeting meeting_of_torchrun(const LaunchedPlace& place, const Variables& variables) {
   // The run's name alone is "none" unless the user chose one; the port tells runs of one host apart.
+  const auto port = optional_number(variables, "MASTER_PORT", 1, kHighestPort);
   return {.job_id = fmt::format("torchrun {} {} {} {}", variables("TORCHELASTIC_RUN_ID").value_or("none"),
-                                variables("MASTER_ADDR").value_or(""), variables("MASTER_PORT").value_or(""),
+                                variables("MASTER_ADDR").value_or(""), port.value_or(0),
                                 variables("TORCHELASTIC_RESTART_COUNT").value_or("0")),
           .on_this_host = place.local_size > 0 ? place.local_size == place.size
                                                : is_loopback(variables("MASTER_ADDR").value_or(""))};

@@ -140,6 +140,9 @@ TEST(Launch, a_plain_process_inside_a_slurm_allocation_is_a_job_of_one) {
 }
 
 TEST(Launch, several_hosts_need_a_key_file_and_meet_over_tcp) {
+  for (const char* port : {"abc", "0", "65536", "29500 "}) {
+    expect_invalid(with(kTorchrun, {{"MASTER_PORT", port}}), "MASTER_PORT");
+  }
   const Map torchrun = with(kTorchrun, {{"LOCAL_WORLD_SIZE", "2"}, {"LOCAL_RANK", "1"}});
   expect_invalid(torchrun, "GYRE_KEY_FILE");
   Launch launch = launch_of(with(torchrun, {{"GYRE_KEY_FILE", "/home/me/key"}}));

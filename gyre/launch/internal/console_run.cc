@@ -390,8 +390,7 @@ FailureReport ConsoleRun::report_on(const ExitRecord& cause, const RankSetResult
   if (report.error) report.error->place = place_seen_from(folder_, report.error->place);
   report.log_file = log_file(cause.rank);
   report.ended_because = result.ended_because;
-  // Not of one that was killed: that had another reason.
-  report.they_left_a_group = !result.left_before.empty() && cause.status.signal == 0;
+  report.they_left_a_group = !result.left_before.empty();
   for (const ExitRecord& record : result.ranks) {
     const bool had_left = std::ranges::find(result.left_before, record.rank) != result.left_before.end();
     const bool had_ended = record.status.success() && record.ended_at < cause.ended_at;

@@ -99,6 +99,11 @@ std::string explain(const FailureReport& report) {
                      reason.empty() ? "" : ": " + reason);
 }
 
+/// As a collective without them fails. Other exit codes are the program's own, and one that was killed had another reason.
+bool may_have_needed_them(const FailureReport& report) {
+  return report.they_left_a_group && report.status == ExitStatus{.code = 1};
+}
+
 }  // namespace
 
 std::string interrupt_words(std::chrono::milliseconds grace, bool on_terminal) {
@@ -167,7 +172,7 @@ std::string failure_block(const FailureReport& report, bool colour) {
     row("before it",
         fmt::format("rank{} {} had already ended with exit code 0{}", report.finished_before.size() == 1 ? "" : "s",
                     describe_ranks(report.finished_before),
-                    report.they_left_a_group
+                    may_have_needed_them(report)
                         ? " (uneven number of batches? see join(); or a collective on some ranks only, such as "
                           "evaluation on rank 0)"
                         : ""));

@@ -91,10 +91,15 @@ TEST(report, a_file_below_the_folder_is_named_from_there) {
 TEST(report, a_rank_that_left_while_others_may_have_needed_it_brings_the_usual_cause_to_mind) {
   FailureReport report = killed_rank();
   report.they_left_a_group = true;
+  report.status = {.code = 1};
   EXPECT_THAT(
       failure_block(report, false),
       HasSubstr("rank 3 had already ended with exit code 0 (uneven number of batches? see join(); or a collective "
                 "on some ranks only, such as evaluation on rank 0)\n"));
+  for (const ExitStatus other : {ExitStatus{.code = 3}, ExitStatus{.signal = SIGKILL}}) {
+    report.status = other;
+    EXPECT_THAT(failure_block(report, false), HasSubstr("rank 3 had already ended with exit code 0\n"));
+  }
 }
 
 TEST(report, colour_is_used_only_when_asked_for) {

@@ -48,6 +48,9 @@ class Description:
     input: "image" (normalised with `mean` and `std`), or "volume" (`transform`: "log1p", or "mean": divided by their
         mean).
     shape: of one input, without the batch.
+    resize: pixels of an image's shorter side before its centre is cut out.
+    pixels: "uint8" if the values of a resized image are rounded to whole numbers (of 0 to 255) before they are
+        normalised, "float32" if not.
     classes: their names by label, if the training data had them (class folders).
     """
 
@@ -59,6 +62,8 @@ class Description:
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     transform: str = ""
+    resize: int = 0
+    pixels: str = ""
     classes: tuple[str, ...] = ()
 
     def words(self) -> str:
@@ -74,10 +79,11 @@ class Description:
             fields: dict[str, Any] = {
                 name: tuple(value) if isinstance(value, list) else value for name, value in json.loads(text).items()
             }
-            made = cls(**fields)
+            # Older files do not say how images are resized.
+            made = cls(**{**_resizing(fields["network"], fields["shape"][-1]), **fields})
             if made.network not in NETWORKS or made.input not in ("image", "volume"):
                 raise ValueError(f"network {made.network!r}, input {made.input!r}")
-        except (TypeError, ValueError, AttributeError) as error:
+        except (TypeError, ValueError, AttributeError, LookupError) as error:
             raise CorruptDataError(f"{where} does not describe a network of this version: {error}") from error
         return made
 
@@ -149,12 +155,28 @@ def _classes_in(metadata: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(names)
 
 
+def _resizing(network: str, side: int) -> dict[str, Any]:
+    """How the program that trains `network` makes images of `side` pixels for its evaluation."""
+    if network == "Cifar10Cnn":  # Which is CIFAR-10's own files' form, too.
+        return {"resize": side, "pixels": "uint8"}
+    return {"resize": round(side * 8 / 7), "pixels": "float32"} if network == "ResNet" else {}
+
+
 def _describe_cifar10(metadata: Mapping[str, str], trained_by: str) -> Description:
     none, all_of_it = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
     # Checkpoints of version 0.1 do not say what it could not change.
     side = int(metadata.get("--image-size", "32"))
     arguments: dict[str, int | float | str] = {"image_size": side, "classes": int(metadata.get("--classes", "10"))}
-    return Description("Cifar10Cnn", arguments, trained_by, "image", (3, side, side), mean=none, std=all_of_it)
+    return Description(
+        "Cifar10Cnn",
+        arguments,
+        trained_by,
+        "image",
+        (3, side, side),
+        mean=none,
+        std=all_of_it,
+        **_resizing("Cifar10Cnn", side),
+    )
 
 
 def _describe_resnet50(metadata: Mapping[str, str], trained_by: str) -> Description:
@@ -165,7 +187,14 @@ def _describe_resnet50(metadata: Mapping[str, str], trained_by: str) -> Descript
         "classes": int(metadata["--classes"]),
     }
     return Description(
-        "ResNet", arguments, trained_by, "image", (3, side, side), mean=tuple(IMAGENET_MEAN), std=tuple(IMAGENET_STD)
+        "ResNet",
+        arguments,
+        trained_by,
+        "image",
+        (3, side, side),
+        mean=tuple(IMAGENET_MEAN),
+        std=tuple(IMAGENET_STD),
+        **_resizing("ResNet", side),
     )
 
 

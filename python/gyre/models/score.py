@@ -111,9 +111,10 @@ def fields_of(description: Description, imagenet: bool, labels: bool) -> dict[st
         "input": image(
             side,
             augment=False,
-            resize=side if "Cifar" in description.network else round(side * 8 / 7),
+            resize=description.resize,
             mean=description.mean,
             std=description.std,
+            dtype=description.pixels,
             key=_IMAGENET_IMAGE if imagenet else "image",
         )
     }
@@ -155,10 +156,15 @@ def _can_be_opened(attempt: Callable[[], Loader]) -> bool:
     return True
 
 
+def _normalised(pixels: Tensor, description: Description) -> Tensor:
+    mean, std = (torch.tensor(of_channels).view(-1, 1, 1) for of_channels in (description.mean, description.std))
+    return (pixels / 255 - mean) / std
+
+
 def input_of(batch: Any, description: Description) -> Tensor:
     values: Tensor = batch["input"]
     if description.input == "image":
-        return values
+        return _normalised(values, description) if description.pixels == "uint8" else values
     volumes = values.permute(0, 4, 1, 2, 3)
     return volumes if description.transform == "log1p" else volumes / volumes.mean((1, 2, 3, 4), keepdim=True)
 

@@ -283,8 +283,7 @@ std::optional<FailureReport> HostsRun::report() const {
   for (const auto& [rank, when] : finished_) {
     const bool had_left = std::ranges::find(left, rank) != left.end();
     if (had_left || when < first_->when) report->finished_before.push_back(rank);
-    // Not of one that was killed: that had another reason.
-    if (had_left && first_->status.signal == 0) report->they_left_a_group = true;
+    if (had_left) report->they_left_a_group = true;
   }
   std::ranges::sort(report->finished_before);
   return report;
