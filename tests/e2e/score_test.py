@@ -162,7 +162,7 @@ def test_images_are_resized_as_gyre_cifar10_resized_them(tmp_path: Path) -> None
     model = load_model(tmp_path / "run")
     (batch,) = open_data(str(tmp_path / "images" / "validation"), arguments, model.description)
     loss = torch.nn.functional.cross_entropy(model.network(input_of(batch, model.description)), batch["label"])
-    assert float(loss) == pytest.approx(last("test loss", output), abs=0.6e-4)
+    assert loss.item() == pytest.approx(last("test loss", output), abs=0.6e-4)
 
 
 def test_a_model_with_names_scores_numbers_by_their_names_and_never_by_number(data: Path, tmp_path: Path) -> None:
