@@ -1,12 +1,13 @@
 # Where programs land: build/<preset>/bin while working, the environment's scripts folder when pip installs the wheel.
 # Runs at the end of the root CMakeLists.txt, when all targets exist.
 function(gyre_place_programs)
-  foreach(target gyre_app gyre_node gyre_bench_decode gyre_bench_rank gyre_bench_step gyre_cifar10 gyre_cosmoflow gyre_resnet50)
+  set(gyre_demo_programs gyre_run gyre_cifar10_demo)  # For ./dev demo only; never installed.
+  foreach(target gyre_app gyre_node gyre_run gyre_bench_decode gyre_bench_rank gyre_bench_step gyre_cifar10 gyre_cifar10_demo gyre_cosmoflow gyre_resnet50)
     if(NOT TARGET ${target})
       continue()
     endif()
     set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
-    if(SKBUILD)
+    if(SKBUILD AND NOT target IN_LIST gyre_demo_programs)
       gyre_install_program(${target})
     endif()
   endforeach()

@@ -81,6 +81,13 @@ function(gyre_library name)
   gyre_precompile(gyre_${name} library)
 endfunction()
 
+# gyre_may_load_parquet(target): whoever builds this program alone gets libgyre_parquet too, which nothing links.
+function(gyre_may_load_parquet target)
+  if(TARGET gyre_parquet)
+    add_dependencies(${target} gyre_parquet)
+  endif()
+endfunction()
+
 # gyre_test(base SOURCES error_test.cc DEPENDS gyre::base [TIMEOUT seconds]): one test binary per folder.
 # One OpenMP thread each, because ctest runs as many tests at once as there are cores: more of them would only spin.
 function(gyre_test name)
@@ -94,6 +101,7 @@ function(gyre_test name)
   add_executable(gyre_${name}_test ${ARG_SOURCES})
   target_link_libraries(gyre_${name}_test PRIVATE ${ARG_DEPENDS} gyre_flags GTest::gtest GTest::gmock GTest::gtest_main)
   gyre_precompile(gyre_${name}_test test)
+  gyre_may_load_parquet(gyre_${name}_test)
   gtest_discover_tests(gyre_${name}_test TEST_PREFIX "${name}." NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60
     PROPERTIES TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT OMP_NUM_THREADS=1)
 endfunction()
@@ -106,7 +114,8 @@ function(gyre_training_program name)
   target_link_libraries(gyre_${name}_training PUBLIC gyre_training PRIVATE gyre_flags ${ARG_DEPENDS})
   add_executable(gyre_${name} main.cc)
   set_target_properties(gyre_${name} PROPERTIES OUTPUT_NAME gyre-${name})
-  target_link_libraries(gyre_${name} PRIVATE gyre_${name}_training gyre_flags)
+  target_link_libraries(gyre_${name} PRIVATE gyre_${name}_training gyre_training_sources gyre_flags)
+  gyre_may_load_parquet(gyre_${name})
 endfunction()
 
 # gyre_messages(TARGET group SCHEMAS messages.fbs): FlatBuffers headers as <generated>/gyre/<folder>/<name>_generated.h

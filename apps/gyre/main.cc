@@ -20,6 +20,7 @@
 #include "apps/gyre/python_verb.h"
 #include "apps/gyre/resource_commands.h"
 #include "apps/gyre/run_command.h"
+#include "apps/gyre/run_staging.h"
 #include "apps/gyre/server_command.h"
 #include "apps/gyre/stage_command.h"
 #include "apps/gyre/store_command.h"
@@ -66,7 +67,7 @@ std::vector<std::string> with_options_for_help(std::vector<std::string> argument
 /// All verbs in C++, and the words that may come first.
 struct CommandLine {
   CLI::App app{"Gyre trains deep-learning models on many processes, from one command.", "gyre"};
-  gyre::app::RunCommand run{app};
+  gyre::app::RunCommand run{app, std::make_unique<gyre::app::RunStaging>()};
   gyre::app::JobCommand job{app};
   gyre::app::ServerCommand server{app};
   std::unique_ptr<VerbGroup> clusters = gyre::app::cluster_verbs(app);

@@ -300,7 +300,7 @@ int RunCommand::run(const std::vector<std::string>& environment) {
   if (!ssh_port_.empty()) parse_integer(ssh_port_, "--ssh-port", 1, 65'535);
   if (!signals_.empty()) check_signals(signals_, "--signals-to-handle");
   set_servers(options);
-  const bool stages = staging_.is_wanted();
+  const bool stages = staging_ && staging_->is_wanted();
   if (over_hosts()) {
     if (stages) {
       throw UsageError(
@@ -319,7 +319,7 @@ int RunCommand::run(const std::vector<std::string>& environment) {
   if (options.part && variable_of(options.environment, kStartTimeout).empty()) {
     set_variable(options.environment, fmt::format("{}={}", kStartTimeout, kStagingStartSeconds));
   }
-  return staging_.around(options, environment, job);
+  return staging_->around(options, environment, job);
 }
 
 void RunCommand::set_input(launch::LaunchOptions& options, int ranks) const {

@@ -2,20 +2,36 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "apps/gyre/run_staging.h"
 #include "apps/gyre/usage_error.h"
 #include "gyre/launch/console.h"
 #include "gyre/launch/hosts.h"
 
 namespace gyre::app {
 
+/// How `gyre run` brings a data set to this host before it starts the ranks: RunStaging. An interface, because that
+/// needs the libraries of gyre/store, and the launcher of ./dev demo does without (docs/adr/0116).
+class JobStaging {
+ public:
+  virtual ~JobStaging() = default;
+
+  virtual void add_options(CLI::App& verb) = 0;
+  /// After the options were parsed. UsageError for options that do not fit together.
+  virtual bool is_wanted() const = 0;
+  /// Changes what the ranks are given, runs `job`, and returns its exit code, or another if it could not begin.
+  /// `environment`: the launcher's. UsageError, gyre::Error.
+  virtual int around(launch::LaunchOptions& options, const std::vector<std::string>& environment,
+                     const std::function<int()>& job) const = 0;
+};
+
 /// The verb `gyre run`, which also takes the options of torchrun and of horovodrun.
 class RunCommand {
  public:
-  explicit RunCommand(CLI::App& app);
+  /// Without `staging` there are no options for it.
+  explicit RunCommand(CLI::App& app, std::unique_ptr<JobStaging> staging = nullptr);
 
   /// Divides what follows the verb into the options of `gyre run` (returned, in our spelling) and the command to run
   /// (kept): the command starts after "--", or at the first word that is neither an option nor an option's value.
@@ -71,7 +87,7 @@ class RunCommand {
   bool agent_ = false;
   std::string input_;
   std::string result_file_;
-  RunStaging staging_;
+  std::unique_ptr<JobStaging> staging_;
 
   std::string ranks_per_node_;
   std::string nodes_ = "1";

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "apps/gyre/option_values.h"
 #include "apps/gyre/run_command.h"
@@ -82,10 +83,11 @@ CLI::Option* with_value(CLI::Option* option) {
 
 }  // namespace
 
-RunCommand::RunCommand(CLI::App& app) : verb_(app.add_subcommand("run", "Start the ranks of a job")) {
+RunCommand::RunCommand(CLI::App& app, std::unique_ptr<JobStaging> staging)
+    : verb_(app.add_subcommand("run", "Start the ranks of a job")), staging_(std::move(staging)) {
   verb_->formatter(std::make_shared<RunHelp>());
   add_own_options();
-  staging_.add_options(*verb_);
+  if (staging_) staging_->add_options(*verb_);
   add_torchrun_options();
   add_horovodrun_options();
   verb_->footer(kExamples);

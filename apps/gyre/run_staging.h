@@ -8,24 +8,25 @@
 #include <vector>
 
 #include "apps/gyre/end_signals.h"
+#include "apps/gyre/run_command.h"
 #include "gyre/launch/console.h"
 
 namespace gyre::app {
 
 /// `gyre run --stage`: the launcher brings a data set into a folder of this host before it starts the ranks, and
 /// removes the folder when they have ended. What a launcher that was killed has left is removed by the next one.
-class RunStaging {
+class RunStaging final : public JobStaging {
  public:
-  void add_options(CLI::App& verb);
+  void add_options(CLI::App& verb) override;
 
   /// Error: UsageError for options of staging without --stage.
-  bool is_wanted() const;
+  bool is_wanted() const override;
 
   /// Brings the set, names its folder to the ranks (GYRE_STAGE_DIR, and {stage-dir} in the words of the command), runs
   /// `job`, and removes the folder. Returns what `job` does, or where a signal ended the staging, 128 + its number.
   /// `environment`: with the credentials, which the ranks do not get. UsageError, gyre::Error.
   int around(launch::LaunchOptions& options, const std::vector<std::string>& environment,
-             const std::function<int()>& job) const;
+             const std::function<int()>& job) const override;
 
  private:
   class Folder;

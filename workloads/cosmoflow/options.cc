@@ -141,7 +141,7 @@ std::optional<int> read_options(int argc, const char* const* argv, Recipe& recip
 
 std::optional<int> parse_options(int argc, const char* const* argv, Recipe& recipe) {
   std::string config;
-  Recipe of_file;
+  Recipe of_file = recipe;
   // Once for mistakes among the options and to find the file, and again over the file's values.
   const std::optional<int> ended = read_options(argc, argv, recipe, config, [&] {
     if (!config.empty()) read_config(config, of_file);

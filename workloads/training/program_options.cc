@@ -7,8 +7,6 @@
 #include "gyre/cli/number_check.h"
 #include "gyre/models/dropout.h"
 #include "gyre/params/consistency.h"
-#include "gyre/store/node/data_files.h"
-#include "gyre/store/reading/data_files.h"
 
 namespace gyre::training {
 namespace {
@@ -125,9 +123,15 @@ std::map<std::string, std::string> result_options(const ProgramOptions& options,
 
 void require_data_dir(ProgramOptions& options) {
   if (options.data_dir.empty()) throw CLI::RequiredError("--data-dir");
-  const store::DataFiles files = store::node::data_files_from_environment(options.memory_budget_bytes);
-  options.data_dir = files.add(options.data_dir.string());
-  options.files = files.opener();
+  options.open_data(options);
+}
+
+void open_local_data(ProgramOptions& options) {
+  if (options.data_dir.string().find("://") == std::string::npos) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("--data-dir {}: this build of the program reads folders of this machine only; `./dev build` "
+                          "builds the one that reads URLs",
+                          options.data_dir.string()));
 }
 
 void check_data_dir(const ProgramOptions& options, std::string_view example) {
@@ -159,7 +163,7 @@ data::LoaderOptions test_loader(const ProgramOptions& options, const train::Grad
           .rank = exchange.rank(),
           .threads = options.threads,
           .memory_budget_bytes = options.memory_budget_bytes,
-          .read_ahead_bytes = store::read_ahead_bytes(options.files, options.memory_budget_bytes)};
+          .read_ahead_bytes = options.read_ahead_bytes};
 }
 
 data::LoaderOptions training_loader(const ProgramOptions& options, const data::SampleSet& set,

@@ -16,11 +16,22 @@
 
 namespace gyre::training {
 
+struct ProgramOptions;
+
+/// Opens what `data_dir` names for reading: sets `files` and `read_ahead_bytes`, and takes out of `data_dir` what is
+/// secret in it. open_local_data(), or open_data_anywhere() (data_sources.h), which needs more libraries.
+using OpenData = void (*)(ProgramOptions& options);
+
+/// For folders of this machine, which `files` reads anyway. Error(kInvalidArgument) for a URL.
+void open_local_data(ProgramOptions& options);
+
 /// What every training program can be told. Those of one program derive from these, and begin with its name and its
 /// defaults.
 struct ProgramOptions : TrainerOptions {
   std::filesystem::path data_dir;
+  OpenData open_data = open_local_data;
   data::FileOpener files = data::open_local_file;  ///< How what lies below `data_dir` is read.
+  std::uint64_t read_ahead_bytes = 0;              ///< What that takes of each loader's budget.
   std::uint64_t batch_size = 32;                   ///< Per rank.
   std::uint64_t warmup_epochs = 0;
   std::uint64_t seed = 1;
@@ -40,9 +51,8 @@ void add_program_options(CLI::App& app, ProgramOptions& options, const char* dat
 /// run goes on. Programs add those of their own.
 std::map<std::string, std::string> result_options(const ProgramOptions& options, int ranks);
 
-/// Sets `files` to what reads --data-dir, which may be a URL; what is secret in it leaves `data_dir`.
-/// CLI::RequiredError where there is no --data-dir. Not CLI11's required(), which is looked at before words that are no
-/// options.
+/// Opens --data-dir (`open_data`). CLI::RequiredError where there is no --data-dir. Not CLI11's required(), which is
+/// looked at before words that are no options.
 void require_data_dir(ProgramOptions& options);
 
 /// Error(kNotFound) where there is no --data-dir, kInvalidArgument where it is not a folder. `example`: the data set of
