@@ -9,6 +9,12 @@ import torch
 from expectations import fails_with
 from gyre.errors import UnsupportedError
 from keras_models import network, samples, share
+from loader_batches import (
+    check_an_epoch_of_fit_is_one_of_the_loader,
+    check_misuse,
+    check_passes_and_states,
+    check_ranks_with_fewer_batches,
+)
 
 BATCH = 12
 
@@ -93,6 +99,17 @@ def test_sparse_gradients_of_torch_are_refused(run_ranks) -> None:
     run_ranks(2, a_sparse_gradient_is_refused)
 
 
+def another_back_end_is_refused() -> None:
+    hvd.init()
+    keras.backend.backend = lambda: "jax"
+    told = fails_with(UnsupportedError, lambda: hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)))
+    assert "tensorflow and torch, not with 'jax'; set KERAS_BACKEND" in told
+
+
+def test_other_back_ends_are_refused(run_ranks) -> None:
+    run_ranks(1, another_back_end_is_refused)
+
+
 def batches_are_normalized_together() -> None:
     hvd.init()
     inputs = numpy.random.default_rng(0).standard_normal((6, 4)).astype("float32")
@@ -109,3 +126,27 @@ def batches_are_normalized_together() -> None:
 
 def test_moments_are_over_all_ranks_values(run_ranks) -> None:
     run_ranks(2, batches_are_normalized_together)
+
+
+def train_on_batches_of_a_loader() -> None:
+    check_an_epoch_of_fit_is_one_of_the_loader()
+
+
+def train_on_unequal_loaders() -> None:
+    check_ranks_with_fewer_batches()
+
+
+def test_an_epoch_of_fit_is_one_of_the_loader(run_ranks) -> None:
+    run_ranks(2, train_on_batches_of_a_loader)
+
+
+def test_ranks_may_have_loaders_with_fewer_batches(run_ranks) -> None:
+    run_ranks(2, train_on_unequal_loaders)
+
+
+def test_passes_begin_where_the_state_says(tmp_path) -> None:
+    check_passes_and_states(tmp_path)
+
+
+def test_misuse_of_batches_is_refused(tmp_path) -> None:
+    check_misuse(tmp_path)

@@ -118,12 +118,12 @@ def test_the_articles_script_runs_unchanged(start_job, tmp_path) -> None:
     assert keras.models.load_model(tmp_path / "models" / "trained.h5").optimizer is not None
 
 
-def run_alone(tmp_path: Path, script: str, *folders: Path) -> str:
+def run_alone(tmp_path: Path, script: str, *folders: Path, **variables: str) -> str:
     (tmp_path / "alone.py").write_text(script)
     finished = subprocess.run(
         [sys.executable, "alone.py"],
         cwd=tmp_path,
-        env=environment(SHIM, *folders),
+        env={**environment(SHIM, *folders), **variables},
         capture_output=True,
         text=True,
         check=False,
@@ -132,89 +132,255 @@ def run_alone(tmp_path: Path, script: str, *folders: Path) -> str:
     return finished.stdout + finished.stderr
 
 
-NUMBERS = """
+# One function for each row of the guide's table, all run in one process.
+ROWS = """
+import glob, os, sys, traceback
 import numpy as np
 from tensorflow import keras
 from tensorflow.keras import backend as K
 import keras as other
-
-# Decay: the rate of step t is lr / (1 + decay * t), while `lr` stays what callbacks may read and assign.
-for traced in (True, False):
-    model = keras.models.Sequential([keras.layers.Dense(1, use_bias=False, kernel_initializer='zeros', input_dim=1)])
-    opt = keras.optimizers.SGD(0.5, 0.0, 0.25)
-    model.compile(opt, 'mse', ['mse'], run_eagerly=not traced)
-    weight, x = 0.0, np.ones((4, 1), 'float32')
-    for step in range(6):
-        model.train_on_batch(x, x)
-        weight -= 0.5 / (1 + 0.25 * step) * 2 * (weight - 1)
-        np.testing.assert_allclose(model.get_weights()[0].item(), weight, rtol=1e-5)
-        if step == 2:
-            assert float(K.get_value(opt.lr)) == 0.5
-    opt.lr = 0.125
-    assert float(K.get_value(model.optimizer.lr)) == 0.125
-    assert opt.get_config()['decay'] == 0.25
-
-# Defaults and arguments of then.
-rates = dict(sgd=0.01, adagrad=0.01, adadelta=1.0, Adamax=0.002, Nadam=0.002, adam=0.001, rmsprop=0.001)
-for kind, rate in rates.items():
-    made = getattr(other.optimizers, kind)()
-    assert abs(float(K.get_value(made.lr)) - rate) < 1e-9, kind
-assert keras.optimizers.Adam(epsilon=None).epsilon == 1e-7
-assert keras.optimizers.RMSprop(0.1, 0.8, None, 1e-3).decay == 1e-3
-assert keras.optimizers.SGD(lr=1).get_config()['learning_rate'] == 1.0
-assert len(opt.variables()) == len(opt.variables) == 2
-
-# Modules that are gone, by each way of importing them.
-from keras.utils import np_utils
-from keras.utils.np_utils import to_categorical
-from keras.layers.core import Dense, Dropout
-from keras.layers.convolutional import Conv2D
-from keras.layers.normalization import BatchNormalization
-from keras.engine.topology import Layer, Input
-from keras.backend.tensorflow_backend import set_session
-from tensorflow.keras.layers.recurrent import LSTM
-import keras.preprocessing.text
-assert other.utils.np_utils.to_categorical is to_categorical and Dense is keras.layers.Dense
-assert K.image_dim_ordering() == 'tf' and other.backend.int_shape(np.zeros((2, 3))) == (2, 3)
-try:
-    keras.utils.no_such_name
-except AttributeError as error:
-    print('still an error:', error)
-
-# Files: whatever their names, and with losses by their short names.
-model = keras.models.Sequential([keras.layers.Dense(2, input_shape=(3,))])
-model.compile(keras.optimizers.Adam(lr=0.01, decay=0.1), loss='mse', metrics=['mae'])
-x, y = np.ones((8, 3)), np.ones((8, 2))
-checkpoint = keras.callbacks.ModelCheckpoint('w.{epoch:02d}-{val_mean_absolute_error:.9f}.hdf5', period=2)
-weights_only = keras.callbacks.ModelCheckpoint('only.h5', save_weights_only=True)
-board = keras.callbacks.TensorBoard('board', 0, 32, True, False)
-model.fit(x, y, nb_epoch=4, validation_data=(x, y), callbacks=[checkpoint, weights_only, board], verbose=0)
-import glob
-names = sorted(glob.glob('w.*.hdf5'))
-assert [name[:4] for name in names] == ['w.02', 'w.04'], names
-loaded = keras.models.load_model(names[-1])
-assert int(K.get_value(loaded.optimizer.iterations)) == 4 and loaded.optimizer.decay == 0.1
-for one in (model, loaded):
-    one.fit(x, y, epochs=1, verbose=0, shuffle=False)
-for a, b in zip(model.get_weights(), loaded.get_weights()):
-    np.testing.assert_allclose(a, b, rtol=1e-6)
-model.save_weights('weights.h5')
-loaded.load_weights('only.h5')
-loaded.load_weights('weights.h5')
-np.testing.assert_array_equal(loaded.get_weights()[0], model.get_weights()[0])
 import tensorflow as tf
-try:
-    tf.Session().run(1)
-except RuntimeError as error:
-    print('refused:', error)
-tf.set_random_seed(1)
+
+x, y = np.ones((8, 3)), np.ones((8, 2))
+
+
+def small(optimizer, **options):
+    model = keras.models.Sequential([keras.layers.Dense(2, input_shape=(3,))])
+    model.compile(optimizer, loss='mse', **options)
+    return model
+
+
+def double(values):
+    return values * 2
+
+
+def sessions():
+    # First: numbers of threads are fixed when TensorFlow computes.
+    config = tf.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=2)
+    config.gpu_options.allow_growth = True
+    with tf.Session(config=config) as session:
+        K.set_session(session)
+    assert K.get_session() is session
+    assert tf.config.threading.get_intra_op_parallelism_threads() == 1
+    assert tf.config.threading.get_inter_op_parallelism_threads() == 2
+    tf.set_random_seed(1)
+    try:
+        session.run(1)
+    except RuntimeError as error:
+        assert 'Session.run(): TensorFlow 2 has no sessions' in str(error)
+    else:
+        raise AssertionError('it ran')
+
+
+def back_ends():
+    assert K.backend() == os.environ['KERAS_BACKEND'] == 'tensorflow'  # It was cntk.
+    import gyre.keras_2018
+    os.environ['KERAS_BACKEND'] = 'theano'
+    gyre.keras_2018._replace_back_end()
+    assert os.environ['KERAS_BACKEND'] == 'tensorflow'
+
+
+def optimizers():
+    # Decay: the rate of step t is lr / (1 + decay * t), while `lr` stays what callbacks may read and assign.
+    for traced in (True, False):
+        one = keras.layers.Dense(1, use_bias=False, kernel_initializer='zeros', input_dim=1)
+        model = keras.models.Sequential([one])
+        opt = keras.optimizers.SGD(0.5, 0.0, 0.25)
+        model.compile(opt, 'mse', ['mse'], run_eagerly=not traced)
+        weight, ones = 0.0, np.ones((4, 1), 'float32')
+        for step in range(6):
+            model.train_on_batch(ones, ones)
+            weight -= 0.5 / (1 + 0.25 * step) * 2 * (weight - 1)
+            np.testing.assert_allclose(model.get_weights()[0].item(), weight, rtol=1e-5)
+            if step == 2:
+                assert float(K.get_value(opt.lr)) == 0.5
+        opt.lr = 0.125
+        assert float(K.get_value(model.optimizer.lr)) == 0.125
+        assert opt.get_config()['decay'] == 0.25
+    # Defaults and arguments of then.
+    rates = dict(sgd=0.01, adagrad=0.01, adadelta=1.0, Adamax=0.002, Nadam=0.002, adam=0.001, rmsprop=0.001)
+    for kind, rate in rates.items():
+        made = getattr(other.optimizers, kind)()
+        assert abs(float(K.get_value(made.lr)) - rate) < 1e-9, kind
+    assert keras.optimizers.Adam(epsilon=None).epsilon == 1e-7
+    assert keras.optimizers.RMSprop(0.1, 0.8, None, 1e-3).decay == 1e-3
+    assert keras.optimizers.SGD(lr=1).get_config()['learning_rate'] == 1.0
+    assert len(opt.variables()) == len(opt.variables) == 2
+    # RMSprop's epsilon is inside the root.
+    variable, opt = other.Variable([0.0]), other.optimizers.rmsprop(lr=1.0, rho=0.5, epsilon=1.0)
+    opt.apply([tf.constant([2.0])], [variable])
+    np.testing.assert_allclose(variable.numpy(), -2 / np.sqrt(0.5 * 4 + 1), rtol=1e-6)
+    # Keras 3 reads the file in the process of the test.
+    model = small(keras.optimizers.Adam(lr=0.01, decay=0.1))
+    model.fit(x, y, verbose=0)
+    model.save('decay.keras')
+
+
+def metrics():
+    model = small('sgd', metrics=['accuracy', 'mae', 'mse', 'mape', 'msle'])
+    history = model.fit(x, y, validation_data=(x, y), verbose=0).history
+    of_training = {'acc', 'loss', 'mean_absolute_error', 'mean_squared_error', 'mean_absolute_percentage_error',
+                   'mean_squared_logarithmic_error'}
+    assert set(history) == of_training | {'val_' + name for name in of_training}
+    model.fit(x, y, validation_data=(x, y), verbose=0,
+              callbacks=[keras.callbacks.ModelCheckpoint('metric-{val_acc:.1f}.h5')])
+    assert glob.glob('metric-?.?.h5')
+
+
+def generators():
+    def endless():
+        while True:
+            yield x, y
+
+    model = small('sgd')
+    model.fit_generator(endless(), 3, 2, 0, workers=4, max_queue_size=10, use_multiprocessing=True)
+    assert int(K.get_value(model.optimizer.iterations)) == 6
+    model.fit(x, y, batch_size=4, nb_epoch=2, verbose=0)
+    assert int(K.get_value(model.optimizer.iterations)) == 10
+    np.testing.assert_allclose(model.evaluate_generator(endless(), 2), model.evaluate(x, y, verbose=0), rtol=1e-5)
+    assert model.predict_generator(endless(), steps=2, pickle_safe=False).shape == (16, 2)
+    assert model.predict_classes(x).shape == (8,) and model.predict_proba(x).shape == (8, 2)
+
+
+def modules():
+    # Modules that are gone, by each way of importing them.
+    from keras.utils import np_utils
+    from keras.utils.np_utils import to_categorical
+    from keras.layers.core import Dense, Dropout
+    from keras.layers.convolutional import Conv2D
+    from keras.layers.normalization import BatchNormalization
+    from keras.engine.topology import Layer, Input
+    from keras.backend.tensorflow_backend import set_session
+    from tensorflow.keras.layers.recurrent import LSTM
+    import keras.preprocessing.text
+    from keras.preprocessing.image import ImageDataGenerator
+    assert other.utils.np_utils.to_categorical is to_categorical and Dense is other.layers.Dense
+    assert keras.preprocessing.text.Tokenizer is not None
+    assert K.image_dim_ordering() == 'tf' and other.backend.int_shape(np.zeros((2, 3))) == (2, 3)
+    assert K.get_value(tf.Variable(2.0)) == 2.0
+    try:
+        other.utils.no_such_name
+    except AttributeError as error:
+        assert "module 'keras" in str(error)
+    else:
+        raise AssertionError('found')
+    images = np.random.RandomState(0).rand(4, 8, 8, 3)
+    flipped = next(ImageDataGenerator(horizontal_flip=True).flow(images, batch_size=4, shuffle=False))
+    assert all(np.allclose(f, i) or np.allclose(f, i[:, ::-1]) for f, i in zip(flipped, images))
+    import importlib.util
+    try:
+        next(ImageDataGenerator(rotation_range=30).flow(images))
+        assert importlib.util.find_spec('scipy')
+    except ImportError as error:
+        assert 'SciPy' in str(error) and not importlib.util.find_spec('scipy')
+
+
+def checkpoints():
+    model = small(keras.optimizers.Adam(lr=0.01), metrics=['mae'])
+    checkpoint = keras.callbacks.ModelCheckpoint('w.{epoch:02d}-{val_mean_absolute_error:.9f}.hdf5', period=2)
+    weights_only = keras.callbacks.ModelCheckpoint('only.h5', save_weights_only=True)
+    odd = keras.callbacks.ModelCheckpoint('a name of any kind.hdf5', 'val_loss', 0, True)
+    model.fit(x, y, epochs=4, validation_data=(x, y), callbacks=[checkpoint, weights_only, odd], verbose=0)
+    assert [name[:4] for name in sorted(glob.glob('w.*.hdf5'))] == ['w.02', 'w.04']
+    assert os.path.exists('a name of any kind.hdf5')
+    model.save_weights('weights.h5')
+    for name in ('only.h5', 'weights.h5'):
+        loaded = small('sgd')
+        loaded.load_weights(name)
+        np.testing.assert_array_equal(loaded.get_weights()[0], model.get_weights()[0])
+
+
+def boards():
+    # There is no TensorBoard in this environment.
+    board = keras.callbacks.TensorBoard('board', 0, 32, True, False, embeddings_layer_names=['a'])
+    small('sgd').fit(x, y, validation_data=(x, y), callbacks=[board], verbose=0)
+    assert glob.glob('board/**/events.out.tfevents.*', recursive=True)
+
+
+def loading():
+    model = small(keras.optimizers.Adam(lr=0.01, decay=0.1))
+    model.add(keras.layers.Lambda(double))
+    model.compile(keras.optimizers.Adam(lr=0.01, decay=0.1), loss='mse', metrics=['mae'])
+    model.fit(x, y, epochs=4, verbose=0)
+    model.save('model.h5')
+    wrapped = []
+
+    def wrap(**options):
+        wrapped.append(keras.optimizers.Adam(**options))
+        return wrapped[0]
+
+    loaded = [keras.models.load_model('model.h5', custom_objects=objects) for objects in (None, {'Adam': wrap})]
+    for one in loaded:
+        assert int(K.get_value(one.optimizer.iterations)) == 4 and one.optimizer.decay == 0.1
+    for one in (model, *loaded):
+        one.fit(x, y, epochs=1, verbose=0, shuffle=False)
+    for one in loaded:
+        for a, b in zip(model.get_weights(), one.get_weights()):
+            np.testing.assert_allclose(a, b, rtol=1e-6)
+    assert wrapped
+
+
+for row in (sessions, back_ends, optimizers, metrics, generators, modules, checkpoints, boards, loading):
+    try:
+        row()
+        print('passed:', row.__name__, flush=True)
+    except Exception:
+        print('failed:', row.__name__, traceback.format_exc(), flush=True)
 """
 
 
-def test_numbers_names_and_files_are_those_of_then(tmp_path) -> None:
-    said = run_alone(tmp_path, NUMBERS)
-    assert "still an error: module 'keras" in said
-    assert "refused: Session.run(): TensorFlow 2 has no sessions" in said
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory) -> tuple[Path, str]:
+    """The folder where the rows' script ran, and what it said."""
+    folder = tmp_path_factory.mktemp("rows")
+    return folder, run_alone(folder, ROWS, KERAS_BACKEND="cntk")
+
+
+def check_row(rows: tuple[Path, str], name: str, *reports: str) -> None:
+    said = rows[1]
+    assert f"passed: {name}\n" in said, said
+    for report in reports:
+        assert said.count(f"gyre: --keras-2018: {report}") == 1, said
+
+
+def test_sessions_hold_numbers_of_threads_and_do_not_run(rows) -> None:
+    check_row(rows, "sessions", "tf.ConfigProto: ", "tf.Session: ", "K.set_session(): there are no sessions")
+
+
+def test_back_ends_that_are_gone_become_tensorflow(rows) -> None:
+    check_row(rows, "back_ends", "KERAS_BACKEND=cntk: tensorflow", "KERAS_BACKEND=theano: tensorflow")
+
+
+def test_optimizers_have_the_arguments_defaults_and_decay_of_then(rows) -> None:
+    check_row(rows, "optimizers", "keras.optimizers.sgd: ", "optimizers' lr=", "optimizers' decay=", "optimizer.lr: ")
+    with pytest.warns(UserWarning, match="`decay` is no longer supported and will be ignored"):
+        loaded = keras.models.load_model(rows[0] / "decay.keras")
+    assert float(loaded.optimizer.learning_rate.numpy()) == pytest.approx(0.01)
+
+
+def test_metrics_have_the_names_of_then(rows) -> None:
+    check_row(rows, "metrics", "metrics=['accuracy']: called acc and val_acc", "metrics=['mae']: ")
+
+
+def test_generators_train_through_fit(rows) -> None:
+    check_row(rows, "generators", "fit_generator(): fit()", "workers=: has no effect", "nb_epoch=: epochs=")
+    check_row(rows, "generators", "evaluate_generator(): ", "predict_generator(): ", "predict_classes(): ")
+
+
+def test_modules_that_are_gone_are_found(rows) -> None:
+    check_row(rows, "modules", "keras.preprocessing.image.ImageDataGenerator: ", "K.image_dim_ordering(): ")
+
+
+def test_checkpoints_have_any_name_and_every_so_many_epochs(rows) -> None:
+    check_row(rows, "checkpoints", "ModelCheckpoint(period=): ", "save_weights(): ")
+
+
+def test_tensor_boards_files_are_written_without_it(rows) -> None:
+    check_row(rows, "boards", "TensorBoard(batch_size=): has no effect", "TensorBoard(): is not installed here")
+
+
+def test_models_are_loaded_with_state_losses_and_functions(rows) -> None:
+    check_row(rows, "loading")
 
 
 def test_another_sitecustomize_and_scripts_without_keras_run_as_before(tmp_path) -> None:

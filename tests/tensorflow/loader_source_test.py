@@ -1,5 +1,5 @@
-"""gyre.data.Loader feeds model.fit() through tf.data, as docs/guide/from_keras.md shows: each rank its share, and every
-epoch another order."""
+"""gyre.data.Loader feeds model.fit(), as docs/guide/from_keras.md shows, through gyre.keras.Batches and tf.data: each
+rank its share, and every epoch another order."""
 
 from pathlib import Path
 from typing import Any
@@ -8,6 +8,12 @@ import gyre.keras as hvd
 import keras
 import numpy
 import tensorflow as tf
+from loader_batches import (
+    check_an_epoch_of_fit_is_one_of_the_loader,
+    check_misuse,
+    check_passes_and_states,
+    check_ranks_with_fewer_batches,
+)
 
 from gyre.data import Loader, floats, write_tfrecords
 
@@ -43,3 +49,27 @@ def an_epoch_of_fit_is_one_of_the_loader() -> None:
 
 def test_fit_reads_from_a_loader(run_ranks) -> None:
     run_ranks(2, an_epoch_of_fit_is_one_of_the_loader)
+
+
+def train_on_batches_of_a_loader() -> None:
+    check_an_epoch_of_fit_is_one_of_the_loader()
+
+
+def train_on_unequal_loaders() -> None:
+    check_ranks_with_fewer_batches()
+
+
+def test_an_epoch_of_fit_is_one_of_the_loader(run_ranks) -> None:
+    run_ranks(2, train_on_batches_of_a_loader)
+
+
+def test_ranks_may_have_loaders_with_fewer_batches(run_ranks) -> None:
+    run_ranks(2, train_on_unequal_loaders)
+
+
+def test_passes_begin_where_the_state_says(tmp_path) -> None:
+    check_passes_and_states(tmp_path)
+
+
+def test_misuse_of_batches_is_refused(tmp_path) -> None:
+    check_misuse(tmp_path)

@@ -11,7 +11,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "docs" / "guide" / "from_keras.md"
 TENSORFLOW = ROOT / "tests" / "tensorflow"
-CHAPTER = "## What Horovod does, and what Gyre does"
+CHAPTERS = ("## Scripts from 2018", "## What Horovod does, and what Gyre does")
+HEADS = ("| in the script |", "| name |")
 
 BATCH_NORMALIZATION = [
     "keras_batch_normalization_test.py::test_moments_are_over_all_ranks_values_whatever_their_batches",
@@ -23,7 +24,39 @@ REFUSED = "keras_optimizer_test.py::test_what_cannot_be_reduced_is_refused"
 ABSENT = "horovod_scripts_test.py::test_modules_that_do_not_exist_say_what_to_use"
 PASSES = "keras_optimizer_test.py::test_several_backward_passes_make_one_step"
 
+ARTICLE = "keras_2018_test.py::test_the_articles_script_runs_unchanged"
+
 TESTS_OF_ROW = {
+    "Scripts from 2018": {
+        "`tf.ConfigProto`, `tf.Session`, `K.set_session`": [
+            ARTICLE,
+            "keras_2018_test.py::test_sessions_hold_numbers_of_threads_and_do_not_run",
+        ],
+        "`KERAS_BACKEND=cntk`, `theano`": ["keras_2018_test.py::test_back_ends_that_are_gone_become_tensorflow"],
+        "`keras.optimizers.rmsprop(lr=…, decay=…)`, `sgd`, `adam`, …; positional arguments; `epsilon=None`; "
+        "`optimizer.lr`": [
+            ARTICLE,
+            "keras_2018_test.py::test_optimizers_have_the_arguments_defaults_and_decay_of_then",
+        ],
+        "`metrics=['accuracy']`, `{val_acc}`, `logs['acc']`": [
+            ARTICLE,
+            "keras_2018_test.py::test_metrics_have_the_names_of_then",
+        ],
+        "`fit_generator`, `evaluate_generator`, `predict_generator`, `predict_classes`, `nb_epoch=`": [
+            ARTICLE,
+            "keras_2018_test.py::test_generators_train_through_fit",
+        ],
+        "`keras.preprocessing.image.ImageDataGenerator`, `…preprocessing.text`; `np_utils`, `keras.layers.core` and "
+        "other modules that are gone; `K.get_value`, `K.image_dim_ordering`": [
+            ARTICLE,
+            "keras_2018_test.py::test_modules_that_are_gone_are_found",
+        ],
+        "`ModelCheckpoint('….hdf5', period=…)`, `save_weights_only=True`, `save_weights('….h5')`": [
+            "keras_2018_test.py::test_checkpoints_have_any_name_and_every_so_many_epochs"
+        ],
+        "`TensorBoard(…)`": [ARTICLE, "keras_2018_test.py::test_tensor_boards_files_are_written_without_it"],
+        "`load_model('….h5')`": ["keras_2018_test.py::test_models_are_loaded_with_state_losses_and_functions"],
+    },
     "gyre.keras": {
         "`DistributedOptimizer`": [
             "keras_optimizer_test.py::test_ranks_train_as_one_rank_with_the_whole_batch",
@@ -95,13 +128,14 @@ TESTS_OF_ROW = {
 
 
 def rows(guide: str) -> Iterator[tuple[str, str]]:
-    """(table, name in the first column) of the chapter's tables."""
-    table = ""
-    for line in guide.partition(CHAPTER)[2].splitlines():
-        heading = re.fullmatch(r"### `([\w.]+)`", line)
-        if heading:
+    """(table, name in the first column) of the chapters' tables."""
+    chapter = table = ""
+    for line in guide.splitlines():
+        if line.startswith("## "):
+            chapter, table = line, line.removeprefix("## ")
+        elif heading := re.fullmatch(r"### `([\w.]+)`", line):
             table = heading.group(1)
-        elif line.startswith("| ") and not line.startswith("| name |"):
+        elif chapter in CHAPTERS and line.startswith("| ") and not line.startswith(HEADS):
             yield table, line.removeprefix("| ").split(" | ")[0]
 
 

@@ -1,6 +1,6 @@
 # ./dev test [PRESET] [NAME...] [-k WORD] [--long] [--durations]: builds, then runs the C++ tests of the preset and, for release and debug, the Python
 # tests. ./dev test --changed [--far] [BASE]: those that a change can reach (tools/changed_tests.py).
-# ./dev test wheel, ./dev test torch VERSION: see test_places.sh.
+# ./dev test wheel, ./dev test torch VERSION, ./dev test tensorflow VERSION: see test_places.sh.
 
 # Of a test's name, and of its file's or folder's in Python: only such tests run. Set by choose_tests.
 WORD=""
@@ -159,7 +159,7 @@ choose_changed() {
 run_tests() {
   open_tally
   case "${1:-}" in
-    wheel | torch)
+    wheel | torch | tensorflow)
       "test_in_$1" "${@:2}"
       close_tally
       return

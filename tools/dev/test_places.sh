@@ -1,4 +1,4 @@
-# Tests in places that take long to make, and so are no part of CI: a clean Debian, another torch. Each place is made once
+# Tests in places that take long to make, and so are no part of CI: a clean Debian, another torch or TensorFlow. Each place is made once
 # and kept under build/.
 
 # Counts the tests of one run: pytest_in NAME COMMAND...
@@ -38,4 +38,26 @@ test_in_torch() {
   fi
   cd "$ROOT" && PYTHONPATH="$ROOT/python" PATH="$place/bin:$ROOT/build/release/bin:$PATH" \
     pytest_in "torch-$version" "$place/bin/python" -m pytest -q -n "$(test_processes)" tests/python
+}
+
+# ./dev test tensorflow VERSION [KERAS]: gyre.keras and gyre.tensorflow with another TensorFlow, and another Keras than the
+# newest that pip finds for it, in a venv of its own as above.
+test_in_tensorflow() {
+  local version=${1:-} keras=${2:-} place packages
+  [[ -n "$version" ]] || die "which version? ./dev test tensorflow 2.16.2"
+  setup test
+  build release || die "the build failed; see above"
+  place="$ROOT/build/tensorflow/$version${keras:+-keras-$keras}"
+  [[ "$(uname -m)" == x86_64 ]] && packages="tensorflow-cpu==$version" || packages="tensorflow==$version"
+  packages+=" keras${keras:+==$keras} $(grep -E '^(cloudpickle|pytest|pytest-xdist)==' "$ROOT/tests/tensorflow.txt" | tr '\n' ' ')"
+  if [[ "$(cat "$place/.gyre-made-for" 2>/dev/null)" != "$packages" ]]; then
+    say "installing TensorFlow $version in ${place#"$ROOT/"}"
+    rm -rf -- "$place"
+    # shellcheck disable=SC2086  # One word per package.
+    "$PYTHON" -m venv "$place" && PIP_DISABLE_PIP_VERSION_CHECK=1 "$place/bin/python" -m pip install --quiet $packages >&2 ||
+      die "pip could not install it; see above"
+    echo "$packages" >"$place/.gyre-made-for"
+  fi
+  cd "$ROOT" && PYTHONPATH="$ROOT/python" PATH="$place/bin:$ROOT/build/release/bin:$VENV/bin:$PATH" \
+    pytest_in "tensorflow-$version" "$place/bin/python" -m pytest -q -n "$(test_processes)" tests/tensorflow
 }

@@ -249,6 +249,11 @@ class Loader:
             raise InvalidArgumentError(f"there is no sample {sample} among {self.samples}")
         return self._core.name_of(sample)
 
+    @property
+    def next_start(self) -> tuple[int, int]:
+        """The epoch and the step in it at which the next loop begins."""
+        return self._start or (self._epoch + 1, 0)
+
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch of the next loop; by default epochs are counted from 0."""
         _check_number("epoch", epoch, least=0)
@@ -257,7 +262,7 @@ class Loader:
     def __iter__(self) -> Iterator[Batch]:
         """The epoch begins when its first batch is requested: Lightning makes iterators that it never uses. A loop that
         goes on although a later one has begun raises InvalidArgumentError."""
-        epoch, step = self._start or (self._epoch + 1, 0)
+        epoch, step = self.next_start
         self._core.start_epoch(epoch, step)
         self._start = None
         self._epoch, self._step = epoch, step

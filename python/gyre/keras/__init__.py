@@ -46,6 +46,7 @@ from gyre._runtime import is_initialized, shutdown
 from gyre.errors import Error
 from gyre.keras import callbacks
 from gyre.keras._batch_normalization import SyncBatchNormalization
+from gyre.keras._batches import Batches
 from gyre.keras._initialization import init
 from gyre.keras._optimizer import DistributedOptimizer, PartialDistributedOptimizer
 from gyre.keras._saving import load_model
@@ -55,6 +56,7 @@ from gyre.keras._values import allgather, allreduce, broadcast, reducescatter
 __all__ = [
     "Adasum",
     "Average",
+    "Batches",
     "Compression",
     "Compressor",
     "DistributedOptimizer",
