@@ -9,7 +9,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gyre.errors import InvalidArgumentError
@@ -74,6 +76,32 @@ def test_a_script_runs_its_own_functions(tmp_path: Path) -> None:
 def test_what_cannot_be_pickled_is_said() -> None:
     with pytest.raises(InvalidArgumentError, match="cannot be sent to other processes"):
         gyre.run(print, args=(threading.Lock(),), np=1)
+
+
+async def waits() -> int:
+    return 1
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (
+            threading.Lock,
+            "the function's result, <unlocked _thread.lock .*cannot pickle '_thread.lock' object",
+        ),
+        (waits, "coroutine object waits .*; call it in another function, with asyncio.run"),
+    ],
+)
+def test_a_result_that_cannot_be_pickled_is_said(function: Callable[[], Any], words: str) -> None:
+    with pytest.raises(gyre.RunError, match=words) as raised:
+        gyre.run(function, np=2)
+    assert raised.value.rank in (0, 1)
+
+
+@pytest.mark.parametrize("leave", [sys.exit, lambda: os._exit(0)])
+def test_a_rank_that_ends_without_a_result_is_said(leave: Callable[[], Any]) -> None:
+    with pytest.raises(gyre.RunError, match=r"rank 0 ended without a result: its function ended the process"):
+        gyre.run(leave, np=2)
 
 
 def test_the_first_failed_ranks_traceback_comes_back() -> None:

@@ -99,7 +99,8 @@ std::string explain(const FailureReport& report) {
                      reason.empty() ? "" : ": " + reason);
 }
 
-/// As a collective without them fails. Other exit codes are the program's own, and one that was killed had another reason.
+/// As a collective without them fails. Other exit codes are the program's own, and one that was killed had another
+/// reason.
 bool may_have_needed_them(const FailureReport& report) {
   return report.they_left_a_group && report.status == ExitStatus{.code = 1};
 }

@@ -46,8 +46,9 @@ def run(
 
     A function of an imported module is imported there; one of a script, a notebook cell, a lambda or a closure is sent
     whole, with what it refers to. `env`: variables for the ranks. `options`: options of `gyre run`. RunError carries
-    the traceback of the rank that failed first; the others have ended by then. InvalidArgumentError before anything has
-    started for what cannot be pickled, such as a lock or an open file.
+    the traceback of the rank that failed first; the others have ended by then. It is also raised where a rank ends
+    without a result, or with one that cannot be pickled. InvalidArgumentError before anything has started for a call
+    that cannot be, because of a lock or an open file, for instance.
     """
     if not callable(function):
         raise InvalidArgumentError(f"{function!r} cannot be called; a function is needed, as in gyre.run(train, np=2)")
@@ -75,8 +76,13 @@ def run(
         command += [sys.executable, "-u", "-m", "gyre.launch.call", name]
         code, errors = _watch(command, {**os.environ, **_import_path(), **(env or {})})
         results = [folder / f"result-{rank}.pickle" for rank in range(np)]
-        if code != 0 or not all(path.exists() for path in results):
+        if code != 0:
             raise _failure(folder, code, errors)
+        for rank, path in enumerate(results):
+            if not path.exists():
+                raise RunError(
+                    f"rank {rank} ended without a result: its function ended the process, as by exit()", rank
+                )
         return [pickle.loads(path.read_bytes()) for path in results]
 
 
