@@ -83,18 +83,17 @@ def check_ranks_with_fewer_batches() -> None:
     assert all(row.tobytes() == rows[0].tobytes() for row in rows)
 
 
-def check_passes_and_states(folder: Path) -> None:
-    """In one process: parts of an epoch, resuming, and passes that are left early."""
+def check_short_epochs(folder: Path) -> None:
+    """In one process: epochs of fit() that are shorter than the loader's share one pass."""
     path = write(folder / "numbers.tfrecord")
-    steps = COUNT // BATCH
-    whole = by_hand(path, range(4))
-
-    # Epochs of fit() that are shorter than the loader's share one pass.
     model = compiled(network())
-    model.fit(hvd.Batches(loader_of(path), pairs), epochs=8, steps_per_epoch=steps // 2, verbose=0)
-    check_alike(model, whole)
+    model.fit(hvd.Batches(loader_of(path), pairs), epochs=8, steps_per_epoch=COUNT // BATCH // 2, verbose=0)
+    check_alike(model, by_hand(path, range(4)))
 
-    # At the end of an epoch, for Batches and for a loader.
+
+def check_states(folder: Path) -> None:
+    """In one process: resuming at the end of an epoch, by Batches and by the loader, and within one."""
+    path = write(folder / "numbers.tfrecord")
     for resumes_loader in (False, True):
         model, data = compiled(network()), hvd.Batches(loader_of(path), pairs)
         model.fit(data, epochs=1, verbose=0)
@@ -104,9 +103,9 @@ def check_passes_and_states(folder: Path) -> None:
         again = hvd.Batches(loader, pairs)
         (loader if resumes_loader else again).load_state_dict(data.state_dict())
         model.fit(again, epochs=4, initial_epoch=1, verbose=0)
-        check_alike(model, whole)
+        check_alike(model, by_hand(path, range(4)))
 
-    # Within one: the samples are those of the run that was not interrupted.
+    # The samples are those of the run that was not interrupted.
     loader = loader_of(path)
     for batch in loader:
         if batch.step == 1:
@@ -123,7 +122,11 @@ def check_passes_and_states(folder: Path) -> None:
             expected.train_on_batch(*pairs(batch))
     check_alike(model, expected)
 
-    # After a pass that is left early comes the next epoch.
+
+def check_passes_that_are_left(folder: Path) -> None:
+    """In one process: the next epoch comes after a pass that is left early."""
+    path = write(folder / "numbers.tfrecord")
+
     class Stop(keras.callbacks.Callback):
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
             self.model.stop_training = True
@@ -135,7 +138,10 @@ def check_passes_and_states(folder: Path) -> None:
     expected.train_on_batch(*pairs(next(iter(loader_of(path)))))
     check_alike(model, by_hand(path, range(1, 2), expected))
 
-    # set_epoch() counts, and looking at a batch changes nothing.
+
+def check_set_epoch_and_looks(folder: Path) -> None:
+    """In one process: set_epoch() counts, and looking at a batch changes nothing."""
+    path = write(folder / "numbers.tfrecord")
     loader = loader_of(path)
     data, model = hvd.Batches(loader, pairs), compiled(network())
     data[2]
@@ -146,8 +152,11 @@ def check_passes_and_states(folder: Path) -> None:
     model.fit(data, verbose=0)
     check_alike(model, by_hand(path, range(3, 4)))
 
-    # Evaluation, with weights for the samples that count.
-    held = loader_of(path, 5, shuffle=False)
+
+def check_evaluation(folder: Path) -> None:
+    """In one process: with weights for the samples that count."""
+    held = loader_of(write(folder / "numbers.tfrecord"), 5, shuffle=False)
+    model = compiled(network())
     data = hvd.Batches(held, lambda batch: (*pairs(batch), (numpy.arange(len(batch["x"])) < batch.counted) * 1.0))
     inputs, targets = samples(COUNT)
     for _ in range(2):

@@ -7,12 +7,17 @@ from typing import Any
 import gyre.keras as hvd
 import keras
 import numpy
+import pytest
 import tensorflow as tf
 from loader_batches import (
     check_an_epoch_of_fit_is_one_of_the_loader,
+    check_evaluation,
     check_misuse,
-    check_passes_and_states,
+    check_passes_that_are_left,
     check_ranks_with_fewer_batches,
+    check_set_epoch_and_looks,
+    check_short_epochs,
+    check_states,
 )
 
 from gyre.data import Loader, floats, write_tfrecords
@@ -67,8 +72,12 @@ def test_ranks_may_have_loaders_with_fewer_batches(run_ranks) -> None:
     run_ranks(2, train_on_unequal_loaders)
 
 
-def test_passes_begin_where_the_state_says(tmp_path) -> None:
-    check_passes_and_states(tmp_path)
+@pytest.mark.parametrize(
+    "check",
+    [check_short_epochs, check_states, check_passes_that_are_left, check_set_epoch_and_looks, check_evaluation],
+)
+def test_passes_over_batches(tmp_path, check) -> None:
+    check(tmp_path)
 
 
 def test_misuse_of_batches_is_refused(tmp_path) -> None:
