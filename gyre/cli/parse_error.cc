@@ -106,6 +106,9 @@ std::string describe(const CLI::ParseError& error, const CLI::App& app) {
   if (missing != std::string::npos && text.ends_with(" missing")) {
     return text.substr(0, missing) + " needs a value";
   }
+  // "--port: At Most 1 required but received 2"; one word for each time that it was given.
+  const auto again = split_at(text, ": At Most 1 required but received ");
+  if (again) return again->first + (again->second == "2" ? " is given twice" : " is given more than once");
   return text;
 }
 

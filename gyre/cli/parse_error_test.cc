@@ -61,5 +61,10 @@ TEST(parse_error, says_which_option_lacks_its_value) {
   EXPECT_EQ(message_for({"--data-dir"}), "--data-dir needs a value");
 }
 
+TEST(parse_error, says_which_option_comes_again) {
+  EXPECT_EQ(message_for({"--port", "1", "--port", "2"}), "--port is given twice");
+  EXPECT_EQ(message_for({"--port", "1", "--port=2", "--port=2"}), "--port is given more than once");
+}
+
 }  // namespace
 }  // namespace gyre::cli
