@@ -148,21 +148,24 @@ def test_cifar10_scores_as_gyre_cifar10_did(data: Path, tmp_path: Path) -> None:
 
 
 def test_images_are_resized_as_gyre_cifar10_resized_them(tmp_path: Path) -> None:
-    """By the loss of its evaluation, which the smallest difference between the pixels changes."""
+    """By the loss of its evaluation: of dark images that are not rounded to 8 bits, it is another by 4e-4."""
     generator = numpy.random.default_rng(1)
-    for part, count in (("train", 8), ("validation", 30)):
-        for number in range(2 * count):
-            height, width = generator.integers(10, 60, 2)
-            file = tmp_path / "images" / part / "ab"[number % 2] / f"{number}.{'png' if number % 3 else 'jpg'}"
+    for part, count in (("train", 16), ("validation", 60)):
+        for number in range(count):
+            height, width = generator.integers(30, 60, 2)
+            patches = generator.integers(0, 60, (3, 3, 3)) + 20 * (number % 2)
+            values = numpy.kron(patches, numpy.ones((20, 20, 1)))[:height, :width]
+            values += generator.integers(0, 2, values.shape)
+            file = tmp_path / "images" / part / "ab"[number % 2] / f"{number}.png"
             file.parent.mkdir(parents=True, exist_ok=True)
-            Pillow.fromarray(generator.integers(0, 256, (height, width, 3), numpy.uint8)).save(file)
+            Pillow.fromarray(values.astype(numpy.uint8)).save(file)
     folder = ("--data-dir", tmp_path / "images", "--output-dir", tmp_path / "run")
-    output = trained("gyre-cifar10", *folder, "--image-size", 16, "--batch-size", 4, "--epochs", 6)
+    output = trained("gyre-cifar10", *folder, "--image-size", 16, "--batch-size", 4, "--epochs", 20, "--lr", 0.002)
     arguments = argparse.Namespace(no_labels=False, batch_size=60)
     model = load_model(tmp_path / "run")
     (batch,) = open_data(str(tmp_path / "images" / "validation"), arguments, model.description)
     loss = torch.nn.functional.cross_entropy(model.network(input_of(batch, model.description)), batch["label"])
-    assert loss.item() == pytest.approx(last("test loss", output), abs=0.6e-4)
+    assert loss.item() == pytest.approx(last("test loss", output), abs=1e-4)
 
 
 def test_a_model_with_names_scores_numbers_by_their_names_and_never_by_number(data: Path, tmp_path: Path) -> None:
