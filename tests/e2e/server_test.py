@@ -324,7 +324,7 @@ def test_without_a_server_the_remedy_is_named_at_once(gyre: Path, tmp_path: Path
         (["cluster", "create", "x"], "give the number of nodes"),
         (["cluster", "create", "x", "-t", "1", "--max", "3"], "give either --target, or --min and --max"),
         (["cluster", "create", "x", "-t", "1", "--mount", "a=b"], "absolute path"),
-        (["cluster", "resize", "x", "--target", "-1"], "--target: '-1' is not a whole number of 0 or more"),
+        (["cluster", "resize", "x", "--target", "-1"], "--target: '-1' is not a whole number from 0 to 10000"),
         (["job", "submit", "--nodes", "0", "--", "true"], "--nodes: '0' is not a whole number of 1 or more"),
         (["job", "list", "--server", "http://10.0.0.1:1"], "https://HOST:PORT#FINGERPRINT"),
         (["job"], "name a verb"),
