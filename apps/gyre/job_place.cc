@@ -84,6 +84,9 @@ bool has_ended(const Json& job) {
 
 int exit_code_of(const Json& job) {
   if (text_at(job, "/properties/executionState") == "succeeded") return 0;
+  // Of an attempt that could not begin, or was lost, no program of the job has said anything.
+  const std::string error = text_at(job, "/properties/executionInfo/errors/0/code");
+  if (!error.empty() && error != "JobFailed" && error != "JobPreparationFailed") return kNotTheJobsExitCode;
   const Json code = job.value(Json::json_pointer("/properties/executionInfo/exitCode"), Json());
   const int number = code.is_number_integer() ? code.get<int>() : 1;
   return number == 0 ? 1 : number & 0xff;

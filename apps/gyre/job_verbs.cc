@@ -70,6 +70,12 @@ std::string event_table(const std::vector<Json>& events) {
                            column("MESSAGE", "/message")});
 }
 
+/// Of a job that waits after a failure that was not its own.
+std::string shown_retry(const Json& job) {
+  const std::string time = text_at(job, "/gyre/retryTime");
+  return time.empty() ? "" : "not before " + shown_time(time);
+}
+
 std::string job_fields(const Json& job, const std::vector<std::string>& notes) {
   const auto property = [&](const char* name) { return text_at(job, fmt::format("/properties/{}", name)); };
   std::vector<std::pair<std::string, std::string>> fields = {
@@ -84,6 +90,7 @@ std::string job_fields(const Json& job, const std::vector<std::string>& notes) {
       {"ended", shown_time(property("executionInfo/endTime"))},
       {"ran", shown_run_time(job)},
       {"attempts", text_at(job, "/gyre/attempts")},
+      {"next attempt", shown_retry(job)},
       {"exit code", property("executionInfo/exitCode")},
       {"logs", property("stdOutErrPathPrefix")},
       {"segment", property("jobOutputDirectoryPathSegment")}};

@@ -25,9 +25,11 @@
 #include "gyre/base/parse.h"
 #include "gyre/base/process.h"
 #include "gyre/cli/number_check.h"
+#include "gyre/cli/table.h"
 #include "gyre/jobs/api/audit_log.h"
 #include "gyre/jobs/api/interface.h"
 #include "gyre/jobs/catalog/catalog.h"
+#include "gyre/jobs/service/backup.h"
 #include "gyre/jobs/service/service.h"
 #include "gyre/net/http/server.h"
 
@@ -40,11 +42,13 @@ using jobs::client::ServerFile;
 using jobs::service::Service;
 
 constexpr char kBackupExplanation[] = R"(
-The copy has users (hashes of their tokens), workspaces, clusters, jobs, events and the secrets of jobs that have not
-ended, as they were at one moment; only you can read it. Code that was uploaded, and files of jobs, are not in it.
+The copy has users (hashes of their tokens), workspaces, clusters, jobs, events, and the secrets and uploaded code of jobs
+that have not ended, as they were at one moment; only you can read it. Code of ended jobs, and files of jobs, are not in it.
 
 To restore it: stop the server, put the copy in its folder as catalog.db, remove catalog.db-wal and catalog.db-shm, and
-start the server. What had been running is found again, or starts again.
+start the server. The folder can be a new one. The server first finds out what its nodes run, and starts nothing before:
+jobs that still run go on, those that have ended since stay ended if the folder still knows, and the others begin again
+once nothing of them runs.
 
 Without --folder it is the server that commands of this user find, or else the one in the default folder.
 
@@ -322,8 +326,16 @@ int ServerCommand::back_up(const std::vector<std::string>& environment) const {
     const auto found = jobs::client::read_server_file(file_in(environment));
     if (found && !found->folder.empty()) folder = found->folder;
   }
-  jobs::catalog::Catalog::back_up(folder / "catalog.db", file);
-  fmt::print(stderr, "gyre server backup: {} has the catalog of {}\n", file.string(), folder.string());
+  const jobs::catalog::BackedUpCode code = jobs::service::back_up(folder, file);
+  fmt::print(stderr, "gyre server backup: {} has the catalog of {}, and the code of jobs that have not ended ({} {}, {})\n",
+             file.string(), folder.string(), code.archives, code.archives == 1 ? "archive" : "archives",
+             cli::shown_bytes(code.bytes));
+  if (!code.jobs_without.empty()) {
+    fmt::print(stderr,
+               "gyre server backup: the code of these jobs is gone, and they will fail if they have to begin again after "
+               "a restore: {}\n",
+               fmt::join(code.jobs_without, ", "));
+  }
   return 0;
 }
 

@@ -133,11 +133,15 @@ class Hub::Work {
   }
 
   asio::awaitable<void> look_at_clock() {
-    for (;;) {
+    for (bool was_late = false;;) {
       timer_.expires_after(options_.lease / kLooksPerLease);
       boost::system::error_code failure;
       co_await timer_.async_wait(asio::redirect_error(asio::use_awaitable, failure));
       if (failure) co_return;
+      // This process was stopped, or had no processor, for a while: renewals that came meanwhile have yet to be read.
+      const bool late = SteadyClock::now() - timer_.expiry() > options_.lease / kLooksPerLease;
+      if (late && !std::exchange(was_late, true)) continue;
+      was_late = late;
       state_.look_at_clock(SteadyClock::now());
       after_change();
     }

@@ -14,7 +14,6 @@
 #include <functional>
 #include <iterator>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <system_error>
 
@@ -26,6 +25,7 @@
 #include "gyre/base/process_stat.h"
 #include "gyre/jobs/agent/internal/cleanliness.h"
 #include "gyre/jobs/agent/internal/private_folder.h"
+#include "gyre/jobs/agent/internal/process_search.h"
 #include "gyre/jobs/agent/node_folders.h"
 #include "gyre/launch/sweep.h"
 
@@ -34,65 +34,18 @@ namespace gyre::jobs::agent {
 namespace {
 
 namespace fs = std::filesystem;
+using internal::attempt_in;
+using internal::Found;
+using internal::has_same_folder;
+using internal::has_word;
+using internal::processes_where;
+using internal::words_of;
 
 constexpr std::chrono::seconds kLongestLook{1};
 constexpr std::chrono::seconds kLongestAbandonment{10};
 constexpr int kPauseMs = 10;
 
-struct Found {
-  pid_t pid = 0;
-  pid_t parent = 0;
-  UniqueFd pidfd;
-};
-
 fs::path lost_mark(const fs::path& node_root) { return NodeFolders(node_root).agent() / "lost"; }
-
-/// The words of its command line, each with a line's end before and behind it; nothing of one that has just ended.
-std::string words_of(pid_t pid) {
-  try {
-    const Bytes bytes = read_file(fmt::format("/proc/{}/cmdline", pid), kLargestEnvironmentBytes);
-    std::string words(as_text(bytes));
-    std::ranges::replace(words, '\0', '\n');
-    return "\n" + words + "\n";
-  } catch (const Error&) {
-    return "";
-  }
-}
-
-bool has_word(const std::string& words, const std::string& word) {
-  return words.find("\n" + word + "\n") != std::string::npos;
-}
-
-/// Whether the process means the same folder by this path. Nodes that share a machine may each have their own there, in
-/// mount namespaces of theirs. Yes where that cannot be seen.
-bool has_same_folder(pid_t pid, const fs::path& folder) {
-  struct stat ours{};
-  struct stat its{};
-  if (::stat(folder.c_str(), &ours) != 0) return true;
-  if (::stat(fmt::format("/proc/{}/root{}", pid, folder.string()).c_str(), &its) != 0) return true;
-  return ours.st_dev == its.st_dev && ours.st_ino == its.st_ino;
-}
-
-/// Of processes that are there; the descriptor is taken before one is looked at, so that what is killed is what was
-/// looked at.
-std::vector<Found> processes_where(const std::function<bool(const Found&)>& fits) {
-  std::vector<Found> found;
-  if (!proc_has_our_numbers()) return found;
-  std::error_code failure;
-  for (fs::directory_iterator entry("/proc", failure), end; !failure && entry != end; entry.increment(failure)) {
-    const std::string name = entry->path().filename();
-    pid_t pid = 0;
-    const auto [rest, status] = std::from_chars(name.data(), name.data() + name.size(), pid);
-    if (status != std::errc() || rest != name.data() + name.size()) continue;
-    Found each{.pid = pid, .pidfd = open_pidfd(pid)};
-    const auto stat = each.pidfd ? read_process_stat(pid) : std::nullopt;
-    // One without memory has ended, and waits for its parent alone.
-    if (!stat || stat->memory_bytes == 0) continue;
-    each.parent = stat->parent;
-    if (fits(each)) found.push_back(std::move(each));
-  }
-  return found;
-}
 
 /// A guardian kills the process groups of the launcher that it has lost, and ends.
 bool is_guardian(pid_t pid) {
@@ -156,12 +109,6 @@ void remove_private_folders(const std::string& attempt) {
       continue;
     }
   }
-}
-
-std::string attempt_in(const fs::path& file) {
-  std::ifstream stream(file);
-  const auto json = nlohmann::json::parse(stream, nullptr, false);
-  return json.is_object() ? json.value(nlohmann::json::json_pointer("/order/attempt"), "") : "";
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "gyre/jobs/catalog/internal/job_rows.h"
 #include "gyre/jobs/catalog/internal/secrets.h"
 #include "gyre/jobs/catalog/internal/store.h"
+#include "gyre/jobs/catalog/jobs.h"
 #include "gyre/jobs/catalog/nodes.h"
 
 namespace gyre::jobs::catalog {
@@ -92,6 +93,14 @@ void take_nodes_back(Store& store, const Attempt& attempt) {
   }
 }
 
+/// What the next attempt of a job is to know of this one.
+void count_end(Store& store, const Job& job, const AttemptEnd& end) {
+  if (end.outcome != AttemptEnd::Outcome::kRequeued) return;
+  store.database.run(
+      "UPDATE jobs SET losses = losses + ?2, retries = retries + ?3, retry_us = ?4 WHERE id = ?1", job.id,
+      end.counts == AttemptEnd::Counts::kLoss ? 1 : 0, end.counts == AttemptEnd::Counts::kRetry ? 1 : 0, end.retry);
+}
+
 /// Of a job whose attempt has ended.
 void follow_end(Store& store, const Job& job, const Attempt& attempt, const AttemptEnd& end) {
   JobChange change{.exit_code = end.exit_code, .error = end.error, .attempt = attempt.number, .cause = end.cause};
@@ -113,37 +122,125 @@ void follow_end(Store& store, const Job& job, const Attempt& attempt, const Atte
   change_job(store, job, change);
 }
 
+std::string attempt_id(const Job& job, int number) { return fmt::format("{}-{}", job.uuid, number); }
+
+std::optional<Attempt> find_attempt(Store& store, std::string_view id) {
+  Query query(store.database, std::string(kSelect) + "id = ?1", id);
+  return query.next() ? std::optional(read_attempt(store, query)) : std::nullopt;
+}
+
+/// Whether a job can have had this attempt since the backup was made.
+bool may_have(Store& store, const Job& job, int number) {
+  const bool over = job.execution_state == ExecutionState::kSucceeded ||
+                    job.execution_state == ExecutionState::kTerminating ||
+                    job.provisioning_state == ProvisioningState::kDeleting;
+  return !over && number > job.attempts && !find_attempt(store, attempt_id(job, number));
+}
+
+/// Nobody is going to say that they are clean: whoever knows of the attempt's end has said so.
+void clean(Store& store, const Attempt& ended, const Cause& cause) {
+  for (const AttemptNode& each : ended.nodes) {
+    const auto node = Nodes(store).find(each.name);
+    if (node && node->state == NodeState::kPreparing) Nodes(store).change(node->id, NodeState::kIdle, cause);
+  }
+}
+
+/// The job is queued, for an attempt of which is known that it has begun.
+void make_ready(Store& store, const Job& job, int number, const Cause& cause) {
+  if (const auto before = unended_attempt(store, job.id)) {
+    Attempts(store).confirm_end(
+        *before, {.outcome = AttemptEnd::Outcome::kRequeued,
+                  .cause = {cause.reason, fmt::format("it had ended before attempt {} began", number)}});
+    clean(store, *find_attempt(store, *before), cause);
+  }
+  if (get_job(store, job.id).execution_state == ExecutionState::kFailed) Jobs(store).retry(job.id, cause);
+}
+
 }  // namespace
+
+Attempt Attempts::insert(const Job& job, int number, const Cause& cause) {
+  const Attempt attempt{.id = attempt_id(job, number),
+                        .job = job.id,
+                        .number = number,
+                        .planned = store_.now(),
+                        .planned_boot = {boot_id(), boot_clock_us()}};
+  store_.database.run(
+      "INSERT INTO attempts (id, job_id, number, state, end_intent, planned_us, planned_boot, planned_boot_us) VALUES "
+      "(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+      attempt.id, job.id, number, name(attempt.state), name(attempt.end_intent), attempt.planned,
+      attempt.planned_boot.boot, attempt.planned_boot.time_us);
+  store_.database.run("UPDATE jobs SET attempts = ?2, retry_us = NULL WHERE id = ?1", job.id, number);
+  record_attempt(store_, job, attempt, "", attempt.state, cause);
+  return attempt;
+}
 
 Attempt Attempts::plan(Id job_id, int number, const std::vector<Id>& nodes, const Cause& cause) {
   Transaction transaction(store_.database);
   const Job job = get_job(store_, job_id);
-  Attempt attempt{.id = fmt::format("{}-{}", job.uuid, number),
-                  .job = job_id,
-                  .number = number,
-                  .planned = store_.now(),
-                  .planned_boot = {boot_id(), boot_clock_us()}};
-  Query known(store_.database, std::string(kSelect) + "id = ?1", attempt.id);
-  if (known.next()) {
+  if (const auto known = find_attempt(store_, attempt_id(job, number))) {
     transaction.commit();
-    return get(attempt.id);
+    return *known;
   }
   if (job.execution_state != ExecutionState::kQueued || number != job.attempts + 1 || unended_attempt(store_, job_id)) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("attempt {} of job '{}' cannot be planned: the job is {} after {} attempts", number,
                             job.name, name(job.execution_state), job.attempts));
   }
-  store_.database.run(
-      "INSERT INTO attempts (id, job_id, number, state, end_intent, planned_us, planned_boot, planned_boot_us) VALUES "
-      "(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-      attempt.id, job_id, number, name(attempt.state), name(attempt.end_intent), attempt.planned,
-      attempt.planned_boot.boot, attempt.planned_boot.time_us);
-  store_.database.run("UPDATE jobs SET attempts = ?2 WHERE id = ?1", job_id, number);
-  record_attempt(store_, job, attempt, "", attempt.state, cause);
+  const Attempt attempt = insert(job, number, cause);
   give_nodes(store_, job, attempt, nodes, cause);
-  attempt = get(attempt.id);
+  Attempt planned = get(attempt.id);
   transaction.commit();
-  return attempt;
+  return planned;
+}
+
+bool Attempts::adopt(Id job_id, int number, const std::vector<AttemptNode>& nodes, const Cause& cause) {
+  Transaction transaction(store_.database);
+  const Job before = get_job(store_, job_id);
+  if (nodes.empty() || !may_have(store_, before, number)) return false;
+  make_ready(store_, before, number, cause);
+  const Job job = get_job(store_, job_id);
+  std::vector<Id> own;
+  for (const AttemptNode& each : nodes) {
+    const Node node = Nodes(store_).adopt(job.cluster, each, cause);
+    if (node.cluster != job.cluster || node.state != NodeState::kIdle) return false;
+    own.push_back(node.id);
+  }
+  const Attempt attempt = insert(job, number, cause);
+  give_nodes(store_, job, attempt, own, cause);
+  confirm_start(attempt.id, cause);
+  transaction.commit();
+  return true;
+}
+
+bool Attempts::adopt_end(Id job_id, int number, const std::vector<AttemptNode>& nodes, TimeUs started, TimeUs ended,
+                         const AttemptEnd& end) {
+  Transaction transaction(store_.database);
+  const Job before = get_job(store_, job_id);
+  const std::string id = attempt_id(before, number);
+  if (const auto known = find_attempt(store_, id)) {
+    if (known->state == AttemptState::kEnded) return false;
+    if (known->end_intent == EndIntent::kTerminate && end.outcome == AttemptEnd::Outcome::kRequeued) return false;
+  } else {
+    if (!may_have(store_, before, number)) return false;
+    make_ready(store_, before, number, end.cause);
+    const Job job = get_job(store_, job_id);
+    const Attempt attempt = insert(job, number, end.cause);
+    int position = 0;
+    for (const AttemptNode& node : nodes) {
+      store_.database.run(
+          "INSERT INTO attempt_nodes (attempt_id, position, node_id, node_name) VALUES (?1, ?2, ?3, ?4)", attempt.id,
+          position++, node.id, node.name);
+    }
+  }
+  confirm_start(id, {"restored", "it began before the catalog was restored"});
+  confirm_end(id, end);
+  clean(store_, get(id), end.cause);
+  // When it really was.
+  store_.database.run("UPDATE attempts SET started_us = ?2, ended_us = ?3 WHERE id = ?1", id, started, ended);
+  store_.database.run("UPDATE jobs SET start_us = ?2, end_us = CASE WHEN end_us IS NULL THEN NULL ELSE ?3 END WHERE id = ?1",
+                      job_id, started, ended);
+  transaction.commit();
+  return true;
 }
 
 void Attempts::confirm_start(std::string_view id, const Cause& cause) {
@@ -191,14 +288,15 @@ void Attempts::confirm_end(std::string_view id, const AttemptEnd& end) {
   store_.database.run("UPDATE attempts SET ended_us = ?2, exit_code = ?3 WHERE id = ?1", id, store_.now(),
                       end.exit_code);
   take_nodes_back(store_, attempt);
+  count_end(store_, job, end);
   follow_end(store_, job, attempt, end);
   transaction.commit();
 }
 
 Attempt Attempts::get(std::string_view id) {
-  Query query(store_.database, std::string(kSelect) + "id = ?1", id);
-  if (!query.next()) throw not_found("attempt", id);
-  return read_attempt(store_, query);
+  auto found = find_attempt(store_, id);
+  if (!found) throw not_found("attempt", id);
+  return *std::move(found);
 }
 
 std::vector<Attempt> Attempts::list(Id job) {

@@ -18,7 +18,11 @@ struct AttemptEnd {
     kFailed,     ///< The job is done for.
     kRequeued,   ///< The job waits for another attempt.
   };
+  /// What counts towards the limits of a job that waits for another attempt.
+  enum class Counts { kNothing, kLoss, kRetry };
   Outcome outcome = Outcome::kSucceeded;
+  Counts counts = Counts::kNothing;
+  std::optional<TimeUs> retry{};    ///< The next attempt begins no earlier.
   std::optional<int> exit_code{};
   std::optional<JobError> error{};  ///< Needed where it failed.
   Cause cause{};
@@ -42,6 +46,15 @@ class Attempts {
   /// its secrets are deleted.
   void confirm_end(std::string_view id, const AttemptEnd& end);
 
+  /// After a backup was restored: an attempt that runs on these nodes, which the catalog does not know, or not any
+  /// more. It counts as started; one before it that has no end here has ended by now. Nodes that are not known either
+  /// are entered, with their numbers where these are free. False, and no change, where it cannot be the job's next one:
+  /// the job has succeeded or is being deleted or ended, a later attempt is known, a node has other work.
+  bool adopt(Id job, int number, const std::vector<AttemptNode>& nodes, const Cause& cause);
+  /// The same for one that has ended already. False where it is known to have ended, or cannot be.
+  bool adopt_end(Id job, int number, const std::vector<AttemptNode>& nodes, TimeUs started, TimeUs ended,
+                 const AttemptEnd& end);
+
   /// Error(kNotFound) when it does not exist.
   Attempt get(std::string_view id);
   /// Of a job, in order.
@@ -53,6 +66,9 @@ class Attempts {
   std::vector<Secret> secrets(std::string_view id);
 
  private:
+  /// A queued job's, of a number that need not follow the last one's; it has no nodes yet.
+  Attempt insert(const Job& job, int number, const Cause& cause);
+
   Store& store_;
 };
 

@@ -4,15 +4,19 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 
+#include "gyre/base/boot.h"
 #include "gyre/base/clock.h"
 #include "gyre/jobs/catalog/internal/schema.h"
 #include "gyre/jobs/catalog/internal/store.h"
@@ -82,6 +86,37 @@ void Catalog::back_up(const std::filesystem::path& path, const std::filesystem::
     throw Error(ErrorCode::kInvalidArgument, fmt::format("{} exists; name a new file for the backup", copy.string()));
   }
   Database(path, Database::Access::kRead).copy_to(copy);
+  try {
+    Database made(copy);
+    migrate(made, schema_steps());
+    made.run("UPDATE service SET backup_us = ?1, backup_boot = ?2", wall_clock_us(), boot_id());
+    made.be_one_file();
+  } catch (const Error&) {
+    std::filesystem::remove(copy, failure);
+    throw;
+  }
+}
+
+BackedUpCode Catalog::add_code(const std::filesystem::path& copy, const CodePlace& place) {
+  BackedUpCode result;
+  Catalog made(std::make_unique<Store>(UniqueFd(), copy, wall_clock_us));
+  Database& database = made.store_->database;
+  for (const CodeKey& code : made.jobs().code_of_unfinished()) {
+    const UniqueFd file(::open(place(code).c_str(), O_RDONLY | O_CLOEXEC));
+    struct stat status{};
+    if (!file || ::fstat(file.get(), &status) != 0) {
+      std::ranges::copy(made.jobs().unfinished_with_code(code), std::back_inserter(result.jobs_without));
+      continue;
+    }
+    Transaction transaction(database);
+    database.run("INSERT INTO backup_code (workspace_id, code, archive) VALUES (?1, ?2, zeroblob(?3))", code.workspace,
+                 code.sha256, status.st_size);
+    database.write_blob("backup_code", "archive", database.last_insert_id(), file);
+    transaction.commit();
+    ++result.archives;
+    result.bytes += static_cast<std::uint64_t>(status.st_size);
+  }
+  return result;
 }
 
 Catalog Catalog::open_to_read(const std::filesystem::path& path) {
@@ -103,6 +138,40 @@ Unconfirmed Catalog::unconfirmed() {
   found.jobs = jobs().deleting();
   found.clusters = clusters().deleting();
   return found;
+}
+
+std::optional<BackupMark> Catalog::restored() {
+  Query query(store_->database, "SELECT backup_us, backup_boot, lease_ms FROM service");
+  if (!query.next() || query.is_null(0)) return std::nullopt;
+  return BackupMark{.made = query.integer(0), .boot = query.text(1), .lease_ms = query.integer(2)};
+}
+
+void Catalog::skip_numbers() {
+  constexpr Id kSkipped = 1'000'000;
+  store_->database.run("UPDATE sqlite_sequence SET seq = seq + ?1 WHERE name = 'events'", kSkipped);
+}
+
+void Catalog::take_code(const CodePlace& place) {
+  std::vector<std::pair<Id, CodeKey>> all;
+  {
+    Query query(store_->database, "SELECT id, workspace_id, code FROM backup_code ORDER BY id");
+    while (query.next()) all.emplace_back(query.integer(0), CodeKey{query.integer(1), query.text(2)});
+  }
+  for (const auto& [row, code] : all) {
+    const std::filesystem::path file = place(code);
+    std::error_code failure;
+    if (!std::filesystem::exists(file, failure)) store_->database.read_blob("backup_code", "archive", row, file);
+  }
+  if (all.empty()) return;
+  store_->database.run("DELETE FROM backup_code");
+  store_->database.execute("VACUUM");  // It would stay as large as they were.
+}
+
+void Catalog::end_restore() { store_->database.run("UPDATE service SET backup_us = NULL, backup_boot = ''"); }
+
+void Catalog::note_lease(std::int64_t lease_ms) {
+  Query query(store_->database, "SELECT 1 FROM service WHERE lease_ms = ?1", lease_ms);
+  if (!query.next()) store_->database.run("UPDATE service SET lease_ms = ?1", lease_ms);
 }
 
 std::uint64_t Catalog::rows_read() const { return store_->database.rows_read(); }

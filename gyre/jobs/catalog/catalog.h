@@ -33,6 +33,16 @@ struct Unconfirmed {
   std::vector<Cluster> clusters;  ///< Being deleted.
 };
 
+/// Where an archive of code lies.
+using CodePlace = std::function<std::filesystem::path(const CodeKey&)>;
+
+/// What a backup has of them.
+struct BackedUpCode {
+  int archives = 0;
+  std::uint64_t bytes = 0;
+  std::vector<std::string> jobs_without;  ///< Names of jobs that have not ended and whose code was gone.
+};
+
 /// The memory of the job service: one SQLite file with all workspaces, clusters, nodes, experiments, jobs, attempts,
 /// users and events.
 ///
@@ -55,6 +65,8 @@ class Catalog {
   /// not a service works with it. Error(kInvalidArgument) where there is such a file, kNotFound where there is no
   /// catalog, otherwise as open().
   static void back_up(const std::filesystem::path& path, const std::filesystem::path& copy);
+  /// Adds to such a copy the archives of code that its jobs need which have not ended. `place` names their files.
+  static BackedUpCode add_code(const std::filesystem::path& copy, const CodePlace& place);
   /// To read beside the one that is open, in this process: of the changes that are made there, it sees those that are
   /// complete. Error(kTimeout) where that one could be opened only for itself, because the disk was full.
   static Catalog open_to_read(const std::filesystem::path& path);
@@ -77,6 +89,18 @@ class Catalog {
   Users users() { return Users(*store_); }
 
   Unconfirmed unconfirmed();
+
+  /// Nothing, unless this is a copy that back_up() has made, until end_restore().
+  std::optional<BackupMark> restored();
+  /// From now on numbers of events are none that the original may have used since.
+  void skip_numbers();
+  /// The archives that came with the copy, each written to the place that `place` names; those that it has already are
+  /// left out. They are taken out of the catalog.
+  void take_code(const CodePlace& place);
+  /// What had been running is known.
+  void end_restore();
+  /// For how long nodes go on without a service; written down for backups.
+  void note_lease(std::int64_t lease_ms);
 
   /// Makes one change of all that `work` does; when it throws, nothing is changed. For many changes at once, which
   /// share the wait for the disk.

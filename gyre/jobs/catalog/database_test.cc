@@ -85,7 +85,7 @@ TEST_F(DatabaseTest, a_newer_schema_is_refused_with_a_sentence_and_left_alone) {
   const std::string before = content(folder_.file());
   const Error error = error_of([&] { Catalog::open(folder_.file()); });
   EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
-  EXPECT_THAT(error.what(), HasSubstr("has schema version 99, and this Gyre knows versions up to 5"));
+  EXPECT_THAT(error.what(), HasSubstr("has schema version 99, and this Gyre knows versions up to 6"));
   EXPECT_EQ(content(folder_.file()), before);
 }
 

@@ -127,7 +127,7 @@ void Jobs::retry(Id id, const Cause& cause) {
   }
   change_job(store_, job, {.to = ExecutionState::kQueued, .cause = cause});
   store_.database.run(
-      "UPDATE jobs SET attempts_before = attempts, start_us = NULL, end_us = NULL, exit_code = NULL, error_code = "
+      "UPDATE jobs SET attempts_before = attempts, losses = 0, retries = 0, retry_us = NULL, start_us = NULL, end_us = NULL, exit_code = NULL, error_code = "
       "NULL, "
       "error_message = NULL, error_details = NULL WHERE id = ?1",
       id);
@@ -179,6 +179,44 @@ bool Jobs::uses_code(Id workspace, std::string_view code) {
   Query query(store_.database, "SELECT 1 FROM jobs WHERE code = ?1 AND code <> '' AND workspace_id = ?2 LIMIT 1", code,
               workspace);
   return query.next();
+}
+
+std::vector<CodeKey> Jobs::code_of_unfinished() {
+  Query query(store_.database,
+              "SELECT DISTINCT workspace_id, code FROM jobs WHERE code <> '' AND execution_state IN ('queued', "
+              "'running', 'terminating') ORDER BY workspace_id, code");
+  std::vector<CodeKey> found;
+  while (query.next()) found.push_back({query.integer(0), query.text(1)});
+  return found;
+}
+
+std::vector<std::string> Jobs::unfinished_with_code(const CodeKey& code) {
+  Query query(store_.database,
+              "SELECT name FROM jobs WHERE workspace_id = ?1 AND code = ?2 AND execution_state IN ('queued', "
+              "'running', 'terminating') ORDER BY id",
+              code.workspace, code.sha256);
+  std::vector<std::string> names;
+  while (query.next()) names.push_back(query.text(0));
+  return names;
+}
+
+std::optional<Job> Jobs::find_by_uuid(std::string_view uuid) {
+  Query query(store_.database, select_jobs() + "uuid = ?1", uuid);
+  return query.next() ? std::optional(read_job(query)) : std::nullopt;
+}
+
+std::vector<std::string> Jobs::uuids_of_unsuccessful() {
+  Query query(store_.database, "SELECT uuid FROM jobs WHERE execution_state <> 'succeeded'");
+  std::vector<std::string> found;
+  while (query.next()) found.push_back(query.text(0));
+  return found;
+}
+
+void Jobs::fail(Id id, const JobError& error) {
+  Transaction transaction(store_.database);
+  change_job(store_, get(id),
+             {.to = ExecutionState::kFailed, .error = error, .cause = {error.code, error.message}});
+  transaction.commit();
 }
 
 bool Jobs::needs_code(Id workspace, std::string_view code, TimeUs since) {

@@ -61,6 +61,15 @@ class Jobs {
 
   /// Whether a job of the workspace with this code has not finished, or has ended at `since` or later.
   bool needs_code(Id workspace, std::string_view code, TimeUs since);
+  /// What jobs that have not finished came with.
+  std::vector<CodeKey> code_of_unfinished();
+  /// Their names.
+  std::vector<std::string> unfinished_with_code(const CodeKey& code);
+  std::optional<Job> find_by_uuid(std::string_view uuid);
+  /// Of all that may run, or may be queued again by hand.
+  std::vector<std::string> uuids_of_unsuccessful();
+  /// A queued job without an attempt cannot be run.
+  void fail(Id id, const JobError& error);
   /// At most `most` that ended before `time`, and are not being deleted yet; the oldest first.
   std::vector<Job> ended_before(TimeUs time, int most);
 

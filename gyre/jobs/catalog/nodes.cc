@@ -46,6 +46,26 @@ Node Nodes::plan(Id cluster, const std::string& name, const Cause& cause) {
   return made;
 }
 
+Node Nodes::adopt(Id cluster, const AttemptNode& found, const Cause& cause) {
+  if (auto known = find(found.name)) return *std::move(known);
+  Transaction transaction(store_.database);
+  Query taken(store_.database, "SELECT 1 FROM nodes WHERE id = ?1", found.id);
+  const auto number = found.id > 0 && !taken.next() ? std::optional(found.id) : std::nullopt;
+  const Node made{.cluster = cluster, .name = found.name, .state = NodeState::kIdle, .state_changed = store_.now()};
+  store_.database.run("INSERT INTO nodes (id, cluster_id, name, state, state_us, problem) VALUES (?1, ?2, ?3, ?4, ?5, '')",
+                      number, cluster, made.name, catalog::name(made.state), made.state_changed);
+  const Id id = store_.database.last_insert_id();
+  record(store_, {.subject = "node",
+                  .name = made.name,
+                  .cluster = cluster,
+                  .node = id,
+                  .to = std::string(catalog::name(made.state)),
+                  .reason = cause.reason,
+                  .message = cause.message});
+  transaction.commit();
+  return get(id);
+}
+
 Node Nodes::get(Id id) {
   Query query(store_.database, std::string(kSelect) + "id = ?1", id);
   if (!query.next()) throw not_found("node", id);

@@ -17,6 +17,8 @@ class Nodes {
 
   /// Writes down that a node of this name, never used before, is to be allocated.
   Node plan(Id cluster, const std::string& name, const Cause& cause);
+  /// The node of that name; where there is none, a new idle one, with that number if it is free.
+  Node adopt(Id cluster, const AttemptNode& node, const Cause& cause);
   /// Error(kNotFound) when it does not exist.
   Node get(Id id);
   std::optional<Node> find(std::string_view name);

@@ -121,6 +121,9 @@ struct Job {
   TimeUs execution_changed = 0;
   int attempts = 0;
   int attempts_before = 0;        ///< Of them, those before it was last queued again by hand.
+  int losses = 0;                 ///< Since then, attempts that ended with a node or because the service was away,
+  int retries = 0;                ///< and those that ended otherwise through no fault of the job.
+  std::optional<TimeUs> retry{};  ///< Its next attempt begins no earlier.
   std::optional<TimeUs> start{};  ///< Of the latest attempt that started.
   std::optional<TimeUs> end{};
   std::optional<int> exit_code{};
@@ -140,6 +143,20 @@ struct BootTime {
 struct AttemptNode {
   Id id = 0;
   std::string name{};
+};
+
+/// An archive of code that users have uploaded.
+struct CodeKey {
+  Id workspace = 0;
+  std::string sha256{};
+  bool operator==(const CodeKey&) const = default;
+};
+
+/// That a catalog is the copy which a backup has made.
+struct BackupMark {
+  TimeUs made = 0;
+  std::string boot{};  ///< Of the machine that made it (base/boot.h).
+  std::int64_t lease_ms = 0;  ///< Of the service that had the catalog.
 };
 
 struct Attempt {

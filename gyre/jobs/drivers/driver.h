@@ -24,6 +24,12 @@ struct Artifact {
   std::string text;
 };
 
+/// What nodes know of attempts that have not been acknowledged.
+struct AtNodes {
+  std::vector<WorkOrder> orders;  ///< That they have in hand, each once.
+  std::set<std::string> known;    ///< Of the attempts that were asked for: those that all their nodes have or had.
+};
+
 /// A way to get nodes: this machine, or an engine that has many. A driver starts one agent on each node of an attempt;
 /// from there on everything is the same everywhere. Attempts are told apart by WorkOrder::attempt.
 ///
@@ -62,6 +68,17 @@ class Driver {
   /// goes on where it is, or ends as lost; one that was not submitted is now. To be called once and first, with nothing
   /// where there is nothing.
   virtual void reattach(const std::vector<WorkOrder>& orders) = 0;
+  // After the service's records were restored from a backup they may be older than what nodes do. Before reattach():
+
+  /// What the nodes have in hand, and what they know of these attempts. Asks nobody who could not answer.
+  virtual AtNodes at_nodes(const std::vector<WorkOrder>& asked) const = 0;
+  /// Ends what runs of these jobs (by their uuids) outside of the nodes that have `in_hand` it. Returns what is waited
+  /// for; nothing once it has been seen that nothing is left, so that attempts may begin. To be called until then.
+  virtual std::string end_strays(const std::set<std::string>& jobs, const std::set<std::string>& in_hand) = 0;
+  /// Whether end_strays() sees all that a service on another machine, or before a restart of this one, has left: an
+  /// engine does, for which machine the service is on does not matter.
+  virtual bool sees_all_machines() const = 0;
+
   /// The attempt's end has been written down; the nodes may forget it.
   virtual void acknowledge(const std::string& attempt) = 0;
   /// The caller does not want the node any more, and will not name another one so.

@@ -40,6 +40,13 @@ class SleepyDriver final : public drivers::Driver {
   agent::NodeFolders folders(const agent::WorkOrder& order) const override { return inner_->folders(order); }
   std::vector<drivers::Artifact> plan(const agent::WorkOrder& order) const override { return inner_->plan(order); }
   int fd() const override { return inner_->fd(); }
+  drivers::AtNodes at_nodes(const std::vector<agent::WorkOrder>& asked) const override {
+    return inner_->at_nodes(asked);
+  }
+  std::string end_strays(const std::set<std::string>& jobs, const std::set<std::string>& in_hand) override {
+    return inner_->end_strays(jobs, in_hand);
+  }
+  bool sees_all_machines() const override { return inner_->sees_all_machines(); }
 
   void submit(const agent::WorkOrder& order) override {
     sleep();

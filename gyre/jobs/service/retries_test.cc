@@ -103,6 +103,40 @@ TEST_F(RetriesTest, a_job_whose_launcher_was_killed_runs_again_when_nothing_of_i
   EXPECT_THAT(events_of("job"), HasSubstr("job running>queued retry"));
 }
 
+// It failed with exit code 143, although it had done nothing wrong.
+TEST_F(RetriesTest, a_job_whose_server_was_away_for_longer_than_the_lease_is_queued_again) {
+  make_cluster(1);
+  const std::string line = "cd $AZ_BATCHAI_MOUNT_ROOT/share; [ -e ran ] && exit 0; touch ran; exec sleep 1000";
+  submit("job", job_of(1, line));
+  EXPECT_TRUE(wait_until([&] { return fs::exists(share_ / "ran"); }));
+  service_.reset();
+  EXPECT_TRUE(wait_until([&] {
+    const auto node = fs::directory_iterator(options_.folder / "nodes")->path();
+    return !fs::is_empty(agent::NodeFolders(node).records());  // The agent has ended it.
+  }));
+  start();
+  EXPECT_EQ(ended("job").execution_state, ExecutionState::kSucceeded) << events_of("job");
+  EXPECT_EQ(service_->job(named("job")).attempts, 2);
+  EXPECT_THAT(events_of("job"), HasSubstr("1 of 19 after losses"));
+}
+
+TEST_F(RetriesTest, pauses_between_attempts_double_up_to_a_limit_and_can_be_seen) {
+  using std::chrono::milliseconds;
+  EXPECT_EQ(retry_pause(0, milliseconds(1'000), milliseconds(300'000)), milliseconds(1'000));
+  EXPECT_EQ(retry_pause(3, milliseconds(1'000), milliseconds(300'000)), milliseconds(8'000));
+  EXPECT_EQ(retry_pause(1'000, milliseconds(1'000), milliseconds(300'000)), milliseconds(300'000));
+  service_.reset();
+  options_.retry_pause = options_.longest_retry_pause = std::chrono::hours(1);
+  start();
+  make_cluster(1);
+  break_starts();
+  submit("job", program("true", R"(, "retries": 2)"));
+  EXPECT_TRUE(wait_until([&] { return service_->job(named("job")).retry_time.has_value(); }));
+  restart();  // It still waits.
+  EXPECT_EQ(service_->why(named("job")).reason, "retryPause");
+  EXPECT_EQ(service_->job(named("job")).attempts, 1);
+}
+
 TEST_F(RetriesTest, the_jobs_own_failure_is_not_retried) {
   make_cluster(1);
   submit("own", program("exit 5", R"(, "retries": 9)"));

@@ -43,6 +43,9 @@ struct ServiceOptions : drivers::DriverSettings {
   std::chrono::hours keep_jobs{0};
   std::chrono::hours keep_events{24 * 365};  ///< But all of jobs that have not ended.
   std::chrono::hours keep_code{24 * 30};     ///< From the end of the last job that uses it.
+  /// Before the first further attempt of a job that failed through no fault of its own; it doubles with each.
+  std::chrono::milliseconds retry_pause{1'000};
+  std::chrono::milliseconds longest_retry_pause{std::chrono::minutes(5)};
   /// How drivers are made.
   std::function<std::unique_ptr<drivers::Driver>(const std::string& kind, const drivers::DriverOptions& options,
                                                  const drivers::DriverSettings& settings)>

@@ -100,7 +100,7 @@ void check_retry(Ledger& ledger, const catalog::Job& job) GYRE_REQUIRES(ledger.m
     refuse(Kind::kConflict, "ClusterDeleting", fmt::format("its cluster '{}' is being deleted", cluster.name));
   }
   if (!job.code.empty() && !ledger.code.has(job.workspace, job.code)) {
-    refuse(Kind::kNotFound, "CodeNotFound", "its code is not kept any more; submit it again");
+    refuse(Kind::kNotFound, kCodeNotFound, kNoCode);
   }
 }
 
@@ -257,6 +257,7 @@ api::Job Service::retry(const api::JobName& name) {
     const catalog::Job found = ledger.job(name);
     check_retry(ledger, found);
     ledger.catalog.jobs().retry(found.id, {"request", "queued again by a user"});
+    ledger.retries.erase(found.id);
     job = work_->shown(ledger.job(name), name);
   }
   work_->changed();

@@ -43,6 +43,7 @@ class JobServiceTest : public testing::Test {
     options_.environment = {{"PATH", "/usr/local/bin:/usr/bin:/bin"}};
     options_.lease = std::chrono::milliseconds(2'000);
     options_.margin = std::chrono::milliseconds(1'000);
+    options_.retry_pause = std::chrono::milliseconds(20);
     start();
     service_->create_workspace({"", true}, {"w", ""});
     service_->create_experiment({"w", "e"});

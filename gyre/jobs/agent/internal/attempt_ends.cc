@@ -33,7 +33,10 @@ AttemptEnds stopped_because(StopReason reason, const WorkOrder& order) {
                     fmt::format("the job was ended because constraints.maxWallClockTime, {}, has passed",
                                 spec::iso_8601_duration(order.job.max_wall_clock_time)));
     case StopReason::kLeaseLost:
-      return failed(error_code::kInternal, fmt::format("node {} could not reach the service for too long", node));
+      return {kCodeWithoutCommand,
+              JobError{error_code::kInternal, fmt::format("node {} could not reach the service for too long", node),
+                       {{"node", node}, {"reason", name_of(reason)}}},
+              true};
     case StopReason::kOtherNode:
     case StopReason::kPreempted: break;
   }

@@ -67,7 +67,20 @@ void HubState::agent_gone(const std::string& node) {
 
 void HubState::renewed(const std::string& node, Time now) { nodes_[node].last = now; }
 
+void HubState::note_work(const std::string& node, const NodeReport& report) {
+  std::string& busy_with = nodes_[node].busy_with;
+  if (report.phase != Phase::kEnded) {
+    busy_with = report.attempt;
+  } else if (busy_with == report.attempt) {
+    busy_with.clear();
+    for (auto& [name, entry] : attempts_) {
+      if (name != report.attempt && entry.run.index_of(node)) update(entry);
+    }
+  }
+}
+
 void HubState::report(const std::string& node, const NodeReport& report) {
+  note_work(node, report);
   const auto found = attempts_.find(report.attempt);
   const auto index = found == attempts_.end() ? std::nullopt : found->second.run.index_of(node);
   if (!index) {
@@ -145,6 +158,9 @@ void HubState::tell(Entry& entry, int node) {
   const std::string& id = run.order().nodes[static_cast<std::size_t>(node)].agent_name();
   const NodeCommand command = run.command_for(node);
   if (command == NodeCommand::kNone || !nodes_[id].connected) return;
+  // A node does one thing at a time. It may still be at an attempt that nobody knows any more, which it is to end.
+  const std::string& busy_with = nodes_[id].busy_with;
+  if (command == NodeCommand::kPrepare && !busy_with.empty() && busy_with != run.order().attempt) return;
   if (entry.told.contains(node) && entry.told[node] == command) return;
   entry.told[node] = command;
   const std::string& attempt = run.order().attempt;

@@ -54,6 +54,7 @@ class HubState {
     std::string address = {};
     int cores = 1;
     int gpus = 0;
+    std::string busy_with = {};  ///< The attempt that it has in hand, as far as it has said.
   };
   struct Entry {
     AttemptRun run;
@@ -65,6 +66,8 @@ class HubState {
 
   /// Of an attempt that nobody knows any more: what has ended is forgotten, what runs must end first.
   void settle(const std::string& node, const NodeReport& report);
+  /// What a report says of the node itself. Attempts that wait for it go on once it is free.
+  void note_work(const std::string& node, const NodeReport& report);
   void update(Entry& entry);
   void tell(Entry& entry, int node);
 

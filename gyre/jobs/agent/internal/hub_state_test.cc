@@ -152,6 +152,20 @@ TEST_F(HubStateTest, an_attempt_that_is_never_handed_over_is_ended) {
   EXPECT_THAT(sent(), ElementsAre(message_type::kStop));
 }
 
+// It was refused there, with "the node is busy", and the job failed through no fault of its own.
+TEST_F(HubStateTest, an_order_waits_until_its_node_has_ended_what_nobody_knows_any_more) {
+  pass(2);
+  NodeReport other = at(Phase::kRunning);
+  other.attempt = "unknown";
+  state_.agent_came({"n0", 1, {other}}, now_);
+  state_.submit(order_, now_);
+  EXPECT_THAT(sent(), ElementsAre(message_type::kStop));
+  other.phase = Phase::kEnded;
+  other.record.emplace();
+  state_.report("n0", other);
+  EXPECT_THAT(sent(), testing::UnorderedElementsAre(message_type::kForget, message_type::kPrepare));
+}
+
 TEST_F(HubStateTest, an_end_is_told_once_and_forgotten_when_it_is_acknowledged) {
   state_.submit(order_, now_);
   state_.agent_came({"n0", 1, {}}, now_);

@@ -181,6 +181,7 @@ json to_json(const Job& job) {
   json body = resource(path_of(job.name), job.name.job, "workspaces/experiments/jobs", std::move(properties));
   body["gyre"] = {
       {"uuid", job.uuid}, {"attempts", job.attempts}, {"submitter", job.submitter}, {"account", job.account}};
+  if (job.retry_time) body["gyre"]["retryTime"] = iso_8601_time(*job.retry_time);
   return body;
 }
 

@@ -5,8 +5,11 @@
 #include <sqlite3.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
+#include <span>
 
 #include "gyre/base/check.h"
 #include "gyre/base/file.h"
@@ -16,6 +19,7 @@ namespace {
 
 /// Another program that looks into the file, such as a backup, locks it for moments only.
 constexpr int kBusyTimeoutMs = 5'000;
+constexpr std::size_t kPartBytes = std::size_t{1} << 20;  // Of a long value.
 
 Error translated(const std::string& path, int code, int system_errno, const std::string& details) {
   const auto with = [&](ErrorCode kind, std::string_view what) {
@@ -151,6 +155,68 @@ void Database::fail(int result) const {
 }
 
 void Database::execute(const std::string& sql) { check(sqlite3_exec(handle_, sql.c_str(), nullptr, nullptr, nullptr)); }
+
+void Database::be_one_file() { execute("PRAGMA journal_mode = DELETE"); }
+
+/// A value that is read or written in parts.
+class Database::Blob {
+ public:
+  Blob(const Database& database, const std::string& table, const std::string& column, std::int64_t row, bool writable)
+      : database_(database) {
+    const int result = sqlite3_blob_open(database.handle_, "main", table.c_str(), column.c_str(), row,
+                                         writable ? 1 : 0, &handle_);
+    if (result == SQLITE_OK) return;
+    sqlite3_blob_close(handle_);
+    database.fail(result);
+  }
+  ~Blob() { sqlite3_blob_close(handle_); }
+  Blob(const Blob&) = delete;
+  Blob& operator=(const Blob&) = delete;
+
+  int size() const { return sqlite3_blob_bytes(handle_); }
+  void write(std::span<const std::byte> bytes, int at) {
+    database_.check(sqlite3_blob_write(handle_, bytes.data(), static_cast<int>(bytes.size()), at));
+  }
+  void read(std::span<std::byte> bytes, int at) {
+    database_.check(sqlite3_blob_read(handle_, bytes.data(), static_cast<int>(bytes.size()), at));
+  }
+
+ private:
+  const Database& database_;
+  sqlite3_blob* handle_ = nullptr;
+};
+
+void Database::write_blob(const std::string& table, const std::string& column, std::int64_t row,
+                          const UniqueFd& file) {
+  Blob blob(*this, table, column, row, true);
+  std::vector<std::byte> bytes(kPartBytes);
+  for (int at = 0; at < blob.size();) {
+    const ssize_t count = ::read(file.get(), bytes.data(), std::min(bytes.size(), static_cast<std::size_t>(blob.size() - at)));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw system_error("cannot read an archive of code", errno);
+    if (count == 0) throw Error(ErrorCode::kIo, "an archive of code became shorter while it was read");
+    blob.write(std::span(bytes).first(static_cast<std::size_t>(count)), at);
+    at += static_cast<int>(count);
+  }
+}
+
+void Database::read_blob(const std::string& table, const std::string& column, std::int64_t row,
+                         const std::filesystem::path& file) {
+  std::filesystem::create_directories(file.parent_path());
+  const std::filesystem::path draft = file.string() + ".restored";
+  const UniqueFd made(::open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!made) throw system_error(fmt::format("cannot write {}", draft.string()), errno);
+  Blob blob(*this, table, column, row, false);
+  std::vector<std::byte> bytes(kPartBytes);
+  for (int at = 0; at < blob.size();) {
+    const auto part = std::span(bytes).first(std::min(bytes.size(), static_cast<std::size_t>(blob.size() - at)));
+    blob.read(part, at);
+    write_all(made.get(), part, draft.string());
+    at += static_cast<int>(part.size());
+  }
+  if (::fsync(made.get()) != 0) throw system_error(fmt::format("cannot write {}", draft.string()), errno);
+  std::filesystem::rename(draft, file);
+}
 
 std::int64_t Database::last_insert_id() const { return sqlite3_last_insert_rowid(handle_); }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gyre/base/error.h"
+#include "gyre/base/file.h"
 
 struct sqlite3;
 struct sqlite3_stmt;
@@ -45,11 +46,19 @@ class Database {
   int run(std::string_view sql, const Values&... values);
   /// All of it as it is at one moment, to a new file for its owner alone. Where it fails there is no file.
   void copy_to(const std::filesystem::path& file);
+  /// No other file belongs to it from now on, until use_write_ahead_log().
+  void be_one_file();
+  /// The whole file's bytes to a value that has as many.
+  void write_blob(const std::string& table, const std::string& column, std::int64_t row, const UniqueFd& file);
+  /// Such a value to a new file, for its owner alone and durable; it appears once it is whole. Makes its folder.
+  void read_blob(const std::string& table, const std::string& column, std::int64_t row,
+                 const std::filesystem::path& file);
   std::int64_t last_insert_id() const;
   int changes() const;
   std::uint64_t rows_read() const { return rows_read_; }
 
  private:
+  class Blob;
   friend class Query;
   friend class Transaction;
   struct Finalizer {

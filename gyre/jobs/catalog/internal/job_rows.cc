@@ -5,7 +5,7 @@ namespace gyre::jobs::catalog {
 std::string select_jobs() {
   return "SELECT id, uuid, workspace_id, experiment_id, cluster_id, name, spec, created_us, provisioning_state, "
          "provisioning_us, execution_state, execution_us, attempts, start_us, end_us, exit_code, error_code, "
-         "error_message, error_details, code, submitter, account, attempts_before FROM jobs WHERE ";
+         "error_message, error_details, code, submitter, account, attempts_before, losses, retries, retry_us FROM jobs WHERE ";
 }
 
 Job read_job(const Query& row) {
@@ -30,6 +30,9 @@ Job read_job(const Query& row) {
   job.submitter = row.text(20);
   job.account = row.text(21);
   job.attempts_before = static_cast<int>(row.integer(22));
+  job.losses = static_cast<int>(row.integer(23));
+  job.retries = static_cast<int>(row.integer(24));
+  job.retry = row.maybe_integer(25);
   return job;
 }
 

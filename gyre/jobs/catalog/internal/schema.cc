@@ -184,6 +184,27 @@ ALTER TABLE jobs ADD COLUMN attempts_before INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX jobs_by_end ON jobs (end_us) WHERE end_us IS NOT NULL;
 )sql";
 
+/// Attempts that ended through no fault of their job are counted, and the next one waits. A copy that a backup has made
+/// knows when and on which machine, and has the code of jobs that have not ended.
+constexpr const char* kSixthVersion = R"sql(
+ALTER TABLE jobs ADD COLUMN losses INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE jobs ADD COLUMN retries INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE jobs ADD COLUMN retry_us INTEGER;
+CREATE TABLE service (
+  id INTEGER PRIMARY KEY CHECK (id = 1),
+  lease_ms INTEGER NOT NULL,
+  backup_us INTEGER,
+  backup_boot TEXT NOT NULL
+) STRICT;
+INSERT INTO service (id, lease_ms, backup_boot) VALUES (1, 0, '');
+CREATE TABLE backup_code (
+  id INTEGER PRIMARY KEY,
+  workspace_id INTEGER NOT NULL,
+  code TEXT NOT NULL,
+  archive BLOB NOT NULL
+) STRICT;
+)sql";
+
 std::int64_t pragma(Database& database, const char* sql) {
   Query query(database, sql);
   return query.next() ? query.integer(0) : 0;
@@ -198,7 +219,7 @@ bool is_empty(Database& database) {
 
 std::span<const std::string> schema_steps() {
   static const std::vector<std::string> kSteps = {kFirstVersion, kSecondVersion, kThirdVersion, kFourthVersion,
-                                                  kFifthVersion};
+                                                  kFifthVersion, kSixthVersion};
   return kSteps;
 }
 

@@ -49,6 +49,8 @@ std::string key_of_attempt(const net::JobKey& key, const std::string& attempt) {
   return hex_of(derive_key(key, "attempt " + attempt));
 }
 
+std::string job_of(const std::string& attempt) { return attempt.substr(0, attempt.rfind('-')); }
+
 void check_order(const agent::WorkOrder& order, const agent::NodeFolders& folders) {
   for (const agent::NodePlace& node : order.nodes) {
     if (agent::is_plain_name(node.id) && agent::is_plain_name(node.agent_name())) continue;

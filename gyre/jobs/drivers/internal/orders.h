@@ -14,6 +14,9 @@ net::JobKey key_in(const std::filesystem::path& file);
 /// The secret that the nodes of an attempt share, as WorkOrder::key.
 std::string key_of_attempt(const net::JobKey& key, const std::string& attempt);
 
+/// The uuid of the attempt's job.
+std::string job_of(const std::string& attempt);
+
 /// What no driver can run: Error(kInvalidArgument). `order`: completed. `folders`: of its nodes.
 void check_order(const agent::WorkOrder& order, const agent::NodeFolders& folders);
 

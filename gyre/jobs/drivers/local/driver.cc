@@ -26,6 +26,7 @@
 #include "gyre/jobs/agent/lost_node.h"
 #include "gyre/jobs/agent/mounts.h"
 #include "gyre/jobs/agent/node_folders.h"
+#include "gyre/jobs/agent/strays.h"
 #include "gyre/jobs/drivers/internal/orders.h"
 
 namespace gyre::jobs::drivers::local {
@@ -187,6 +188,34 @@ void LocalDriver::reattach(const std::vector<WorkOrder>& orders) {
     }
   }
   hub_->admit();
+}
+
+AtNodes LocalDriver::at_nodes(const std::vector<WorkOrder>& asked) const {
+  AtNodes found;
+  std::set<std::string> seen;
+  std::map<std::string, std::string> in_hand;  // Attempts by node.
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(options_.folder / "nodes", ignored)) {
+    auto order = agent::order_in_hand(entry.path());
+    if (!order) continue;
+    in_hand[entry.path().filename()] = order->attempt;
+    if (seen.insert(order->attempt).second) found.orders.push_back(*std::move(order));
+  }
+  for (const WorkOrder& order : asked) {
+    const bool known = std::ranges::all_of(order.nodes, [&](const NodePlace& node) {
+      const auto here = in_hand.find(node.id);
+      return (here != in_hand.end() && here->second == order.attempt) ||
+             agent::has_record(node_folder(node.id), order.attempt);
+    });
+    if (known) found.known.insert(order.attempt);
+  }
+  return found;
+}
+
+std::string LocalDriver::end_strays(const std::set<std::string>& jobs, const std::set<std::string>& in_hand) {
+  return agent::end_strays({.nodes = options_.folder / "nodes",
+                            .is_ours = [&](const std::string& attempt) { return jobs.contains(job_of(attempt)); },
+                            .is_in_hand = [&](const std::string& attempt) { return in_hand.contains(attempt); }});
 }
 
 /// By a thread: one that takes long holds up nobody.

@@ -47,6 +47,9 @@ class LocalDriver final : public Driver {
   int fd() const override { return hub_->fd(); }
   void cancel(const std::string& attempt, StopReason reason, std::chrono::seconds grace) override;
   void reattach(const std::vector<WorkOrder>& orders) override;
+  AtNodes at_nodes(const std::vector<WorkOrder>& asked) const override;
+  std::string end_strays(const std::set<std::string>& jobs, const std::set<std::string>& in_hand) override;
+  bool sees_all_machines() const override { return false; }
   void acknowledge(const std::string& attempt) override;
   /// Its folder goes with its agent, but for logs and outputs that jobs have kept there.
   void release(const std::string& node) override;

@@ -1,6 +1,7 @@
 #include "gyre/jobs/drivers/slurm/driver.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <spdlog/logger.h>
 #include <sys/epoll.h>
@@ -237,6 +238,31 @@ class SlurmDriver::Work {
     forget(name);
   }
 
+  AtNodes at_nodes(const std::vector<WorkOrder>& asked) const {
+    AtNodes found;
+    std::error_code ignored;
+    for (const WorkOrder& order : asked) {
+      if (fs::exists(home_.attempt(order.attempt), ignored)) found.known.insert(order.attempt);
+    }
+    return found;
+  }
+
+  std::string end_strays(const std::set<std::string>& jobs, const std::set<std::string>& in_hand) const {
+    const Commands commands(for_slurm(options_.environment));
+    std::vector<std::string> left;
+    for (const ListedJob& job : commands.list()) {
+      const std::string prefix = job_name("");
+      if (is_over(job.state) || !job.name.starts_with(prefix)) continue;
+      const std::string attempt = job.name.substr(prefix.size());
+      if (!jobs.contains(job_of(attempt)) || in_hand.contains(attempt)) continue;
+      commands.cancel(job.id);
+      left.push_back(fmt::format("{} ({})", job.id, attempt));
+    }
+    if (left.empty()) return "";
+    return fmt::format("Slurm's jobs of attempts that this server does not have are being ended: {}",
+                       fmt::join(left, ", "));
+  }
+
   const SlurmOptions& options() const { return options_; }
 
  private:
@@ -460,6 +486,10 @@ void SlurmDriver::cancel(const std::string& attempt, StopReason reason, std::chr
   work_->cancel(attempt, reason, grace);
 }
 void SlurmDriver::reattach(const std::vector<WorkOrder>& orders) { work_->reattach(orders); }
+AtNodes SlurmDriver::at_nodes(const std::vector<WorkOrder>& asked) const { return work_->at_nodes(asked); }
+std::string SlurmDriver::end_strays(const std::set<std::string>& jobs, const std::set<std::string>& in_hand) {
+  return work_->end_strays(jobs, in_hand);
+}
 void SlurmDriver::acknowledge(const std::string& attempt) { work_->acknowledge(attempt); }
 
 }  // namespace gyre::jobs::drivers::slurm

@@ -56,6 +56,10 @@ class SlurmDriver final : public Driver {
   int fd() const override;
   void cancel(const std::string& attempt, StopReason reason, std::chrono::seconds grace) override;
   void reattach(const std::vector<WorkOrder>& orders) override;
+  /// Slurm knows which of its jobs run. It has no orders: what it runs of attempts that are not asked for is ended.
+  AtNodes at_nodes(const std::vector<WorkOrder>& asked) const override;
+  std::string end_strays(const std::set<std::string>& jobs, const std::set<std::string>& in_hand) override;
+  bool sees_all_machines() const override { return true; }
   void acknowledge(const std::string& attempt) override;
   /// Nodes go with their attempts.
   void release(const std::string& /*node*/) override {}

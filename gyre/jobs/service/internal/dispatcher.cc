@@ -12,6 +12,7 @@
 #include "gyre/base/error.h"
 #include "gyre/base/thread.h"
 #include "gyre/jobs/service/internal/records.h"
+#include "gyre/jobs/service/internal/restore.h"
 
 namespace gyre::jobs::service {
 
@@ -43,6 +44,7 @@ bool may_pass(ErrorCode code) {
 
 Dispatcher::Dispatcher(const ServiceOptions& options, Ledger& ledger, std::function<void()> changed)
     : options_(options), ledger_(ledger), changed_(std::move(changed)), drivers_(options), trouble_(options.logger) {
+  restore();
   take_over();
   thread_ = start_thread("the job service", [this] { run(); });
 }
@@ -111,13 +113,43 @@ void Dispatcher::assign_clusters() {
                                                                wake();
                                                                changed_();
                                                              }},
-                                        key);
+                                        key, ledger_.restored.has_value());
       made.push_back(worker.get());
     }
     worker->add(cluster.id);
     worker_of_[cluster.id] = worker.get();
   });
   for (Worker* worker : made) worker->start();
+}
+
+void Dispatcher::restore() {
+  const MutexLock lock(ledger_.mutex);
+  ledger_.restored = ledger_.catalog.restored();
+  if (ledger_.restored) take_back(ledger_, options_);
+  try {
+    ledger_.catalog.note_lease(options_.lease.count());
+  } catch (const Error& error) {
+    if (!may_pass(error.code())) throw;
+    options_.logger->warn("backups will not know the lease of this server: {}", error.what());
+  }
+  const catalog::TimeUs now = options_.wall_clock();
+  ledger_.catalog.jobs().for_each_unfinished([&](const catalog::Job& job) GYRE_REQUIRES(ledger_.mutex) {
+    if (!job.retry) return;
+    const std::chrono::microseconds left(*job.retry - now);
+    // The wall clock may have been set meanwhile.
+    if (left.count() > 0) ledger_.retries[job.id] = SteadyClock::now() + std::min<std::chrono::microseconds>(left, options_.longest_retry_pause);
+  });
+}
+
+void Dispatcher::end_restore() {
+  if (!ledger_.restored) return;
+  {
+    const MutexLock lock(mutex_);
+    if (!std::ranges::all_of(workers_, [](const auto& each) { return each.second->has_taken_over(); })) return;
+  }
+  ledger_.catalog.end_restore();
+  ledger_.restored.reset();
+  options_.logger->info("what nodes still run is known; the restored server goes on");
 }
 
 /// What a service before this one had handed to its drivers, or was about to.
@@ -153,6 +185,10 @@ void Dispatcher::run() {
       const auto until = std::chrono::ceil<std::chrono::milliseconds>(next_forgetting_ - SteadyClock::now());
       pause_ms = static_cast<int>(std::max<std::int64_t>(until.count(), 0));
       if (!ledger_.started.empty()) pause_ms = std::min(pause_ms, kTurnMs);
+      for (const auto& [job, when] : ledger_.retries) {
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(when - SteadyClock::now());
+        pause_ms = std::min(pause_ms, static_cast<int>(std::max<std::int64_t>(left.count(), 0)));
+      }
     } catch (const std::exception& error) {
       trouble_.meet(error.what());
       pause_ms = kPauseAfterFailureMs;
@@ -173,6 +209,7 @@ void Dispatcher::turn() {
   {
     const MutexLock lock(ledger_.mutex);
     assign_clusters();
+    end_restore();
   }
   decide();
 }

@@ -62,6 +62,9 @@ class Dispatcher {
   using Attempt = catalog::Attempt;
 
   void run();
+  /// A catalog that was copied from a backup does not know what happened since.
+  void restore();
+  void end_restore() GYRE_REQUIRES(ledger_.mutex);
   void take_over();
   void turn();
   void wait(int limit_ms);

@@ -92,7 +92,10 @@ scheduler::State Dispatcher::state() {
   std::set<Id> busy;
   for (const Attempt& attempt : attempts) busy.insert(attempt.job);
   queue_.refresh(ledger_.catalog, busy);
-  state.waiting = queue_.waiting();
+  std::erase_if(ledger_.retries, [now = SteadyClock::now()](const auto& each) { return each.second <= now; });
+  for (const scheduler::Job& job : queue_.waiting()) {
+    if (!ledger_.retries.contains(job.id)) state.waiting.push_back(job);
+  }
   for (const Attempt& attempt : attempts) {
     const auto job = queue_.busy().find(attempt.job);
     if (job == queue_.busy().end()) continue;
@@ -161,6 +164,12 @@ std::optional<api::Explanation> Dispatcher::explain(Id job) {
     return api::Explanation{.reason = kUnreadableJob, .message = stored.problem};
   }
   const scheduler::State now = state();
+  if (ledger_.retries.contains(job)) {
+    return api::Explanation{.reason = "retryPause",
+                            .message = "its last attempt ended through no fault of its own; it waits before the next one",
+                            .remedies = {},
+                            .expected_start = described.retry};
+  }
   const auto found = scheduler::explain(job, now);
   if (!found) return std::nullopt;
   if (const auto problem = problem_of(described.cluster)) {

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -13,21 +14,28 @@
 #include "gyre/jobs/api/resources.h"
 #include "gyre/jobs/catalog/catalog.h"
 #include "gyre/jobs/service/internal/code_store.h"
+#include "gyre/jobs/service/internal/end_log.h"
 
 namespace gyre::jobs::service {
 
 /// The catalog, for several threads.
 struct Ledger {
-  Ledger(catalog::Catalog opened, std::filesystem::path code_folder)
-      : catalog(std::move(opened)), code(std::move(code_folder)) {}
+  /// `folder`: of the service.
+  Ledger(catalog::Catalog opened, const std::filesystem::path& folder, Logger logger)
+      : catalog(std::move(opened)), code(folder / "code"), ends(folder / "ended.log", std::move(logger)) {}
 
   Mutex mutex;
   catalog::Catalog catalog GYRE_GUARDED_BY(mutex);
   CodeStore code;
+  EndLog ends GYRE_GUARDED_BY(mutex);
+  /// That the catalog was restored, until it is known what had been running.
+  std::optional<catalog::BackupMark> restored GYRE_GUARDED_BY(mutex);
   /// When attempts started, by the steady clock; after a restart of the machine, when the service came back.
   std::map<std::string, SteadyClock::time_point> started GYRE_GUARDED_BY(mutex);
   /// Attempts that a service before this one had handed to their drivers, or was about to.
   std::set<std::string> inherited GYRE_GUARDED_BY(mutex);
+  /// Before which queued jobs do not begin again.
+  std::map<catalog::Id, SteadyClock::time_point> retries GYRE_GUARDED_BY(mutex);
   /// Why attempts are being ended.
   std::map<std::string, agent::StopReason> stop_reasons GYRE_GUARDED_BY(mutex);
 

@@ -42,7 +42,8 @@ void Queue::put(catalog::Catalog& catalog, const catalog::Job& job, bool busy) {
                            .node_count = spec.node_count,
                            .wall_clock_limit = spec.max_wall_clock_time,
                            .attempts = job.attempts,
-                           .max_attempts = job.attempts_before + retry_limits(spec).after_lost_node + 1};
+                           // Those that it has had, and those that it would have if all of its nodes were lost.
+                           .max_attempts = job.attempts + retry_limits(spec).after_loss - job.losses};
   if (waits) {
     places_[job.id] = waiting_.size();
     waiting_.push_back(std::move(described));

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -114,7 +115,15 @@ spec::ClusterSpec cluster_spec(const std::string& text, const std::string& scale
 RetryLimits retry_limits(const spec::JobSpec& job) {
   const auto* settings = std::get_if<spec::GyreSettings>(&job.toolkit);
   if (settings == nullptr || !settings->retries) return {};
-  return {.after_lost_node = *settings->retries, .after_other_failure = *settings->retries};
+  RetryLimits limits{.after_other_failure = *settings->retries};
+  if (*settings->retries == 0) limits.after_loss = 0;
+  return limits;
+}
+
+std::chrono::milliseconds retry_pause(int earlier, std::chrono::milliseconds first,
+                                      std::chrono::milliseconds longest) {
+  constexpr int kMostDoublings = 30;
+  return std::min(longest, first * (std::int64_t{1} << std::min(earlier, kMostDoublings)));
 }
 
 bool has_secrets(const spec::JobSpec& job) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -47,14 +48,24 @@ inline constexpr const char* kUnreadableJob = "StoredJobUnreadable";
 inline constexpr const char* kUnreadableCluster = "StoredClusterUnreadable";
 /// That of a job that was ended without its nodes.
 inline constexpr const char* kLeftRunning = "JobLeftRunning";
+/// Why something is not as it was before a backup was restored.
+inline constexpr const char* kRestored = "restored";
+/// That of a job whose code is not kept any more.
+inline constexpr const char* kCodeNotFound = "CodeNotFound";
+inline constexpr const char* kNoCode =
+    "its uploaded code is not on this server (it was deleted, or the server was restored from a backup that does not "
+    "have it); submit the job again with --code";
 
-/// How many attempts more a job has after failures that are not its own.
+/// How many attempts more a job has after failures that are not its own, each kind counted by itself.
 struct RetryLimits {
-  int after_lost_node = 19;
+  int after_loss = 19;          ///< Of a node, or of the service for longer than the lease.
   int after_other_failure = 0;  ///< It could not be started, say, or a mount is missing.
 };
-/// `retries` of gyreSettings, for both, where the job has it.
+/// `retries` of gyreSettings is for other failures; 0 is for losses too: the job must never run again.
 RetryLimits retry_limits(const spec::JobSpec& job);
+/// Before the next attempt of a job that has had so many that ended through no fault of its own: `first`, doubled with
+/// each, up to `longest`.
+std::chrono::milliseconds retry_pause(int earlier, std::chrono::milliseconds first, std::chrono::milliseconds longest);
 
 /// Whether it came with values that are deleted when a job ends.
 bool has_secrets(const spec::JobSpec& job);

@@ -92,7 +92,7 @@ void Watchers::call(Ledger& ledger) {
 
 Service::Work::Work(const ServiceOptions& service_options)
     : options(service_options),
-      ledger(open_catalog(options), options.folder / "code"),
+      ledger(open_catalog(options), options.folder, options.logger),
       readers(options.folder / "catalog.db", ledger),
       dispatcher(options, ledger, [this] { watchers.call(ledger); }) {}
 
@@ -167,6 +167,7 @@ api::Job Service::Work::shown(const catalog::Job& job, const api::JobName& name)
   if (job.error) result.execution_info.errors.push_back(service::shown(*job.error));
   if (!stored.spec) result.execution_info.errors.push_back({.code = kUnreadableJob, .message = stored.problem});
   result.attempts = job.attempts;
+  if (job.execution_state == catalog::ExecutionState::kQueued) result.retry_time = job.retry;
   result.submitter = job.submitter;
   result.account = job.account;
   result.job_output_directory_path_segment = path_segment(options, name, job.uuid);

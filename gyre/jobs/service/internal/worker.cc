@@ -48,11 +48,14 @@ agent::AttemptResult refused(const std::string& code, const std::string& why) {
 
 }  // namespace
 
-Worker::Worker(const Surroundings& surroundings, Drivers::Key key)
+Worker::Worker(const Surroundings& surroundings, Drivers::Key key, bool restored)
     : surroundings_(surroundings),
       ledger_(surroundings.ledger),
       key_(std::move(key)),
-      trouble_(surroundings.options.logger) {}
+      trouble_(surroundings.options.logger) {
+  const MutexLock lock(mutex_);
+  if (restored) problem_ = "the server was restored from a backup, and looks for what its nodes still run";
+}
 
 void Worker::start() {
   thread_ = start_thread("a driver of the job service", [this] { run(); });
@@ -133,6 +136,7 @@ bool Worker::is_ready() {
 /// What a service before this one had handed to the driver, or was about to.
 void Worker::take_over() {
   drivers::Driver& driver = surroundings_.drivers.of(key_);
+  look_around(driver);
   std::vector<agent::WorkOrder> orders;
   std::vector<std::string> given_up;
   std::set<std::string> nodes;
@@ -151,12 +155,16 @@ void Worker::take_over() {
     }
     for (const catalog::Node& node : ledger_.catalog.nodes().list()) nodes.insert(node.name);
   }
+  // Those that nobody wants are known to the nodes alone: they end, and are reported, like the others.
+  std::ranges::copy(unwanted_, std::back_inserter(orders));
   driver.reattach(orders);
+  for (const agent::WorkOrder& order : unwanted_) driver.cancel(order.attempt, agent::StopReason::kRequest, kGrace);
   submitted_ = std::move(submitted);
   // What still runs of attempts that were given up ends with their nodes.
   for (const std::string& node : given_up) driver.release(node);
   driver.retain(nodes);
   driver_ = &driver;
+  taken_over_ = true;
 }
 
 bool Worker::serves(catalog::Id cluster) const {
@@ -194,6 +202,11 @@ void Worker::submit_planned() {
       if (attempt.state != AttemptState::kPlanned) continue;
       if (submitted_.contains(attempt.id)) {
         handed_over.push_back(attempt.id);  // It could not be written down, because the disk was full, say.
+        continue;
+      }
+      const catalog::Job job = ledger_.catalog.jobs().get(attempt.job);
+      if (!job.code.empty() && !ledger_.code.has(job.workspace, job.code)) {
+        refuse(attempt.id, kCodeNotFound, kNoCode);
         continue;
       }
       try {

@@ -29,7 +29,8 @@ class Worker {
     std::function<void()> acted;  ///< Called, without any lock, when the catalog has changed.
   };
 
-  Worker(const Surroundings& surroundings, Drivers::Key key);
+  /// `restored`: the catalog was, and the nodes may know more.
+  Worker(const Surroundings& surroundings, Drivers::Key key, bool restored);
   /// Leaves jobs and agents as they are. Waits for the driver.
   ~Worker();
   Worker(const Worker&) = delete;
@@ -45,6 +46,8 @@ class Worker {
   void wake() { notifier_.notify(); }
   /// Whether it has seen to everything once, or cannot. Thread-safe.
   bool has_begun() const { return begun_; }
+  /// Whether it has taken over what a service before it had. Thread-safe.
+  bool has_taken_over() const { return taken_over_; }
   /// Why nobody provides the clusters' nodes at present; nothing where somebody does. Thread-safe.
   std::optional<std::string> problem() const;
 
@@ -57,6 +60,17 @@ class Worker {
   void wait(int limit_ms);
   bool is_ready();
   void take_over();
+  /// After the catalog was restored: what its nodes do is entered, and what they do and nobody wants to know of ends.
+  /// Error(kUnsupported) says what is waited for; to be called again then.
+  void look_around(drivers::Driver& driver);
+  /// What nodes have in hand becomes an attempt of the catalog's again where it can; the others are to be ended.
+  void enter(const drivers::AtNodes& found) GYRE_REQUIRES(ledger_.mutex);
+  /// Attempts that no node knows have ended.
+  void end_unknown(const std::set<std::string>& known) GYRE_REQUIRES(ledger_.mutex);
+  /// Whether it is news of an attempt that nobody wants, and has been seen to.
+  bool settle_unwanted(const drivers::Event& event);
+  void wait_for_other_machines(const drivers::Driver& driver, const catalog::BackupMark& mark)
+      GYRE_REQUIRES(ledger_.mutex);
   bool serves(catalog::Id cluster) const GYRE_EXCLUDES(mutex_);
   /// Of its clusters, that have not ended.
   std::vector<Attempt> attempts() GYRE_REQUIRES(ledger_.mutex);
@@ -74,7 +88,11 @@ class Worker {
   void hear_all();
   void hear(const drivers::Event& event);
   void finish(const std::string& attempt, const agent::AttemptResult& result);
-  void record_end(const Attempt& attempt, const agent::AttemptResult& result) GYRE_REQUIRES(ledger_.mutex);
+  void write_end(const Attempt& attempt, const agent::AttemptResult& result) GYRE_REQUIRES(ledger_.mutex);
+  catalog::AttemptEnd record_end(const Attempt& attempt, const agent::AttemptResult& result)
+      GYRE_REQUIRES(ledger_.mutex);
+  /// How the job goes on after it.
+  catalog::AttemptEnd end_of(const Attempt& attempt, const agent::AttemptResult& result) GYRE_REQUIRES(ledger_.mutex);
   void lose(const std::string& node, const std::string& why);
 
   const Surroundings surroundings_;
@@ -87,12 +105,15 @@ class Worker {
   std::optional<std::string> problem_ GYRE_GUARDED_BY(mutex_);  // Why there is no driver.
   std::atomic<std::int64_t> working_since_ms_{0};               // By the steady clock; 0 while it waits.
   std::atomic<bool> begun_{false};
+  std::atomic<bool> taken_over_{false};
   std::atomic<bool> stopping_{false};
   drivers::Driver* driver_ = nullptr;  // The thread's own, as what follows; null until it has taken over.
   bool acted_ = false;                 // In this turn.
   std::deque<drivers::Event> unheard_;
   std::set<std::string> submitted_;  // To the driver.
   std::set<std::string> cancelled_;
+  std::vector<agent::WorkOrder> unwanted_;  // What nodes have in hand, and nobody wants, after a restore.
+  const SteadyClock::time_point made_ = SteadyClock::now();
   std::thread thread_;
 };
 

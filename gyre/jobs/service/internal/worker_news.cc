@@ -1,4 +1,7 @@
 // What a driver reports, and how it is written down.
+#include <fmt/format.h>
+
+#include <chrono>
 #include <csignal>
 #include <nlohmann/json.hpp>
 
@@ -23,6 +26,14 @@ bool is_not_the_jobs(const agent::JobError& error) {
   return error.code == agent::error_code::kInternal || error.code == agent::error_code::kUnusablePath;
 }
 
+/// That it ended without having failed: its node could not reach the service, or a restored service does not know it.
+bool is_loss(const std::optional<agent::JobError>& error) {
+  if (!error || error->code != agent::error_code::kInternal) return false;
+  const auto reason = error->details.find("reason");
+  return reason != error->details.end() &&
+         (reason->second == agent::name_of(agent::StopReason::kLeaseLost) || reason->second == kRestored);
+}
+
 std::string details_of(const agent::JobError& error) {
   return error.details.empty() ? "" : nlohmann::json(error.details).dump();
 }
@@ -31,6 +42,7 @@ std::string details_of(const agent::JobError& error) {
 
 void Worker::hear(const drivers::Event& event) {
   using Kind = drivers::Event::Kind;
+  if (settle_unwanted(event)) return;
   switch (event.kind) {
     case Kind::kEnded: return finish(event.attempt, *event.result);
     case Kind::kNodeLost: return lose(event.node, event.text);
@@ -60,9 +72,7 @@ void Worker::finish(const std::string& id, const agent::AttemptResult& result) {
   {
     const MutexLock lock(ledger_.mutex);
     const Attempt attempt = ledger_.catalog.attempts().get(id);
-    if (attempt.state != AttemptState::kEnded) {
-      ledger_.catalog.together([&]() GYRE_REQUIRES(ledger_.mutex) { record_end(attempt, result); });
-    }
+    if (attempt.state != AttemptState::kEnded) write_end(attempt, result);
     ledger_.started.erase(id);
     ledger_.stop_reasons.erase(id);
   }
@@ -72,26 +82,49 @@ void Worker::finish(const std::string& id, const agent::AttemptResult& result) {
   acted_ = true;
 }
 
-void Worker::record_end(const Attempt& attempt, const agent::AttemptResult& result) {
-  for (const std::string& name : result.lost) {
-    const auto node = ledger_.catalog.nodes().find(name);
-    if (node && node->state == NodeState::kRunning) {
-      ledger_.catalog.nodes().change(node->id, NodeState::kLost, {"nodeLost", "lost during attempt " + attempt.id});
-    }
+void Worker::write_end(const Attempt& attempt, const agent::AttemptResult& result) {
+  catalog::AttemptEnd end;
+  ledger_.catalog.together([&]() GYRE_REQUIRES(ledger_.mutex) { end = record_end(attempt, result); });
+  if (end.retry) {
+    const auto pause = std::chrono::microseconds(*end.retry - surroundings_.options.wall_clock());
+    ledger_.retries[attempt.job] = SteadyClock::now() + pause;
   }
+  const Attempt ended = ledger_.catalog.attempts().get(attempt.id);
+  ledger_.ends.append({.job = ledger_.catalog.jobs().get(attempt.job).uuid,
+                       .number = attempt.number,
+                       .nodes = attempt.nodes,
+                       .started = ended.started.value_or(ended.planned),
+                       .ended = ended.ended.value_or(ended.planned),
+                       .end = std::move(end)});
+}
+
+catalog::AttemptEnd Worker::end_of(const Attempt& attempt, const agent::AttemptResult& result) {
+  using Counts = catalog::AttemptEnd::Counts;
   catalog::AttemptEnd end;
   const bool terminated = attempt.end_intent == EndIntent::kTerminate;
   const catalog::Job job = ledger_.catalog.jobs().get(attempt.job);
   const RetryLimits limits = retry_limits(stored_spec(job).spec.value_or(spec::JobSpec{}));
-  const int tried = attempt.number - job.attempts_before;
-  const bool lost = !result.lost.empty() && !result.hopeless && tried <= limits.after_lost_node;
-  const bool retried = result.error && is_not_the_jobs(*result.error) && tried <= limits.after_other_failure;
-  const bool again = result.preempted || lost || retried;
-  if (!terminated && again) {
+  const bool lost = (!result.lost.empty() && !result.hopeless) || is_loss(result.error);
+  const bool after_loss = lost && job.losses < limits.after_loss;
+  const bool after_failure =
+      !lost && result.error && is_not_the_jobs(*result.error) && job.retries < limits.after_other_failure;
+  if (!terminated && (result.preempted || after_loss || after_failure)) {
     end.outcome = catalog::AttemptEnd::Outcome::kRequeued;
-    const std::string why = result.error ? result.error->message : "";
-    end.cause = lost ? Cause{"nodeLost", why} : Cause{"retry", why};
-    if (result.preempted) end.cause = {"preempted", "its nodes were wanted otherwise"};
+    if (result.preempted) {
+      end.cause = {"preempted", "its nodes were wanted otherwise"};
+      return end;
+    }
+    const ServiceOptions& options = surroundings_.options;
+    const auto pause = retry_pause(job.losses + job.retries, options.retry_pause, options.longest_retry_pause);
+    end.counts = after_loss ? Counts::kLoss : Counts::kRetry;
+    end.retry = options.wall_clock() + std::chrono::microseconds(pause).count();
+    const std::string count = after_loss ? fmt::format("{} of {} after losses", job.losses + 1, limits.after_loss)
+                                         : fmt::format("{} of {} after failures", job.retries + 1,
+                                                       limits.after_other_failure);
+    end.cause = {after_loss ? "nodeLost" : "retry",
+                 fmt::format("{}; the next attempt ({}) begins in {:g} s at the earliest",
+                             result.error ? result.error->message : "", count,
+                             std::chrono::duration<double>(pause).count())};
   } else if (result.error) {
     end.outcome = catalog::AttemptEnd::Outcome::kFailed;
     end.exit_code = result.exit_code;
@@ -107,6 +140,17 @@ void Worker::record_end(const Attempt& attempt, const agent::AttemptResult& resu
     end.exit_code = 0;
     end.cause = {"succeeded", ""};
   }
+  return end;
+}
+
+catalog::AttemptEnd Worker::record_end(const Attempt& attempt, const agent::AttemptResult& result) {
+  for (const std::string& name : result.lost) {
+    const auto node = ledger_.catalog.nodes().find(name);
+    if (node && node->state == NodeState::kRunning) {
+      ledger_.catalog.nodes().change(node->id, NodeState::kLost, {"nodeLost", "lost during attempt " + attempt.id});
+    }
+  }
+  catalog::AttemptEnd end = end_of(attempt, result);
   ledger_.catalog.attempts().confirm_end(attempt.id, end);
   // The agents have cleaned their nodes before they report the end.
   for (const catalog::AttemptNode& each : attempt.nodes) {
@@ -115,6 +159,7 @@ void Worker::record_end(const Attempt& attempt, const agent::AttemptResult& resu
       ledger_.catalog.nodes().change(node->id, NodeState::kIdle, {"clean", "clean after attempt " + attempt.id});
     }
   }
+  return end;
 }
 
 }  // namespace gyre::jobs::service

@@ -1,0 +1,166 @@
+#include "gyre/jobs/agent/strays.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/file.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string_view>
+#include <system_error>
+
+#include "gyre/base/bytes.h"
+#include "gyre/base/clock.h"
+#include "gyre/base/error.h"
+#include "gyre/base/file.h"
+#include "gyre/base/process.h"
+#include "gyre/base/process_stat.h"
+#include "gyre/jobs/agent/internal/cleanliness.h"
+#include "gyre/jobs/agent/internal/node_state.h"
+#include "gyre/jobs/agent/internal/process_search.h"
+#include "gyre/jobs/agent/lost_node.h"
+#include "gyre/jobs/agent/node_folders.h"
+#include "gyre/launch/sweep.h"
+
+namespace gyre::jobs::agent {
+
+namespace {
+
+namespace fs = std::filesystem;
+using internal::Found;
+
+constexpr std::chrono::seconds kLongestLook{1};
+
+std::vector<std::string> list_of(const std::string& words) {
+  std::vector<std::string> list;
+  std::istringstream stream(words);
+  for (std::string word; std::getline(stream, word);) list.push_back(word);
+  return list;
+}
+
+/// The folder of the node that an agent, or a `gyre launch` of an attempt, works for; empty of other processes.
+fs::path node_root_of(pid_t pid) {
+  const std::vector<std::string> words = list_of(internal::words_of(pid));
+  // The first is empty, the second the program.
+  const bool is_agent = words.size() > 2 && words[2] == "agent";
+  const bool is_launch = words.size() > 2 && words[2] == "launch";
+  constexpr std::string_view kSpecification = ".sock.json";
+  for (std::size_t at = 3; (is_agent || is_launch) && at < words.size(); ++at) {
+    const std::string& word = words[at];
+    if (is_agent && words[at - 1] == "--root") return word;
+    if (is_launch && word.starts_with("/") && word.ends_with(kSpecification)) {
+      return fs::path(word).parent_path().parent_path();
+    }
+  }
+  return {};
+}
+
+/// Whether a service, or its agent, holds the lock of a file.
+bool is_held(const fs::path& lock) {
+  const UniqueFd file(::open(lock.c_str(), O_RDONLY | O_CLOEXEC));
+  return file && ::flock(file.get(), LOCK_EX | LOCK_NB) != 0;
+}
+
+std::string pid_in(const fs::path& lock) {
+  std::string pid;
+  std::getline(std::ifstream(lock), pid);
+  return pid;
+}
+
+/// Whether what the process works at is what lies at this path now: after a folder was moved away, another one may.
+bool is_at_home(pid_t pid, const fs::path& root) {
+  const NodeFolders folders(root);
+  std::error_code ignored;
+  if (fs::exists(folders.current(), ignored)) return true;
+  return pid_in(folders.lock()) == std::to_string(pid) && is_held(folders.lock());
+}
+
+/// All values that the variable has in environments that we may read.
+std::set<std::string> values_of(const std::string& name) {
+  std::set<std::string> values;
+  internal::processes_where([&](const Found& each) {
+    try {
+      const Bytes bytes = read_file(fmt::format("/proc/{}/environ", each.pid), kLargestEnvironmentBytes);
+      std::string text(as_text(bytes));
+      for (std::size_t at = 0; at < text.size();) {
+        const std::size_t end = std::min(text.find('\0', at), text.size());
+        const std::string entry = text.substr(at, end - at);
+        if (entry.starts_with(name + "=")) values.insert(entry.substr(name.size() + 1));
+        at = end + 1;
+      }
+    } catch (const Error&) {
+      return false;  // Somebody else's, or one that has just ended.
+    }
+    return false;
+  });
+  return values;
+}
+
+/// By the folders of their nodes: the pids of agents and launchers that work outside of ours.
+std::map<fs::path, std::vector<pid_t>> strange_nodes(const StraySearch& search) {
+  std::map<fs::path, std::vector<pid_t>> roots;
+  internal::processes_where([&](const Found& each) {
+    const fs::path root = node_root_of(each.pid);
+    if (root.empty() || (root.parent_path() == search.nodes && is_at_home(each.pid, root))) return false;
+    roots[root].push_back(each.pid);
+    return false;
+  });
+  return roots;
+}
+
+}  // namespace
+
+std::optional<WorkOrder> order_in_hand(const fs::path& node_root) {
+  try {
+    const auto state = internal::load_state(NodeFolders(node_root));
+    return state ? std::optional(state->order) : std::nullopt;
+  } catch (const Error&) {
+    return std::nullopt;  // The agent says so when it comes.
+  }
+}
+
+bool has_record(const fs::path& node_root, const std::string& attempt) {
+  std::error_code ignored;
+  return fs::exists(NodeFolders(node_root).record(attempt), ignored);
+}
+
+std::string end_strays(const StraySearch& search) {
+  std::vector<std::string> left;
+  std::set<std::string> elsewhere;  // Attempts of services that are alive.
+  for (const auto& [root, pids] : strange_nodes(search)) {
+    const bool own_path = root.parent_path() == search.nodes;
+    const std::string attempt = internal::attempt_in(NodeFolders(root).current());
+    if (!own_path && !search.is_ours(attempt)) continue;
+    const fs::path lock = root.parent_path().parent_path() / "catalog.db.lock";
+    if (!own_path && is_held(lock)) {
+      elsewhere.insert(attempt);
+      left.push_back(fmt::format("attempt {} runs on a node of the server in {}, process {}; end that server and its "
+                                 "jobs, or this server: both have the same jobs",
+                                 attempt, lock.parent_path().string(), pid_in(lock)));
+      continue;
+    }
+    const auto found = end_lost_attempt({.attempt = attempt, .node_root = root});
+    if (!found.empty()) {
+      left.push_back(fmt::format("processes {} of the node in {}, which this server does not have, are being ended",
+                                 fmt::join(found, ", "), root.string()));
+    }
+  }
+  for (const std::string& attempt : values_of(internal::kAttemptVariable)) {
+    if (!search.is_ours(attempt) || search.is_in_hand(attempt) || elsewhere.contains(attempt)) continue;
+    const std::string marker = fmt::format("{}={}", internal::kAttemptVariable, attempt);
+    const auto found = launch::kill_marked_processes(marker, Deadline::after(kLongestLook));
+    if (!found.empty()) {
+      left.push_back(fmt::format("processes {} of attempt {}, which no node of this server has, are being ended",
+                                 fmt::join(found, ", "), attempt));
+    }
+  }
+  return fmt::format("{}", fmt::join(left, "; "));
+}
+
+}  // namespace gyre::jobs::agent

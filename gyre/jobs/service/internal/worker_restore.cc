@@ -1,0 +1,125 @@
+// After the catalog was restored from a backup: what nodes do may be newer than what is written down.
+#include <fmt/format.h>
+#include <spdlog/logger.h>
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "gyre/base/boot.h"
+#include "gyre/base/error.h"
+#include "gyre/jobs/service/internal/orders.h"
+#include "gyre/jobs/service/internal/records.h"
+#include "gyre/jobs/service/internal/worker.h"
+
+namespace gyre::jobs::service {
+
+namespace {
+
+const catalog::Cause kFound{kRestored, "a node of it runs this attempt, which began after the backup was made"};
+
+/// "UUID-NUMBER"
+std::pair<std::string, int> parts_of(const std::string& attempt) {
+  const std::size_t dash = attempt.rfind('-');
+  int number = 0;
+  if (dash != std::string::npos) std::from_chars(attempt.data() + dash + 1, attempt.data() + attempt.size(), number);
+  return {attempt.substr(0, dash), number};
+}
+
+}  // namespace
+
+void Worker::look_around(drivers::Driver& driver) {
+  std::vector<agent::WorkOrder> asked;
+  std::set<std::string> jobs;
+  std::set<std::string> known;
+  {
+    const MutexLock lock(ledger_.mutex);
+    if (!ledger_.restored) return;
+    wait_for_other_machines(driver, *ledger_.restored);
+    for (const std::string& uuid : ledger_.catalog.jobs().uuids_of_unsuccessful()) jobs.insert(uuid);
+    for (const Attempt& attempt : attempts()) {
+      try {
+        asked.push_back(order_of(ledger_, surroundings_.options, driver, attempt, true));
+      } catch (const Error&) {
+        known.insert(attempt.id);  // take_over() gives it up.
+      }
+    }
+  }
+  const drivers::AtNodes found = driver.at_nodes(asked);
+  known.insert(found.known.begin(), found.known.end());
+  for (const agent::WorkOrder& order : found.orders) known.insert(order.attempt);
+  if (const std::string left = driver.end_strays(jobs, known); !left.empty()) {
+    throw Error(ErrorCode::kUnsupported, "the server was restored from a backup, and nothing starts yet: " + left);
+  }
+  const MutexLock lock(ledger_.mutex);
+  end_unknown(known);
+  enter(found);
+  acted_ = true;
+}
+
+void Worker::wait_for_other_machines(const drivers::Driver& driver, const catalog::BackupMark& mark) {
+  if (driver.sees_all_machines() || mark.boot == boot_id() || ledger_.catalog.jobs().unfinished().empty()) return;
+  const auto lease = std::max(surroundings_.options.lease, std::chrono::milliseconds(mark.lease_ms));
+  const auto until = lease + surroundings_.options.margin;
+  if (SteadyClock::now() - made_ >= until) return;
+  throw Error(ErrorCode::kUnsupported,
+              fmt::format("the server was restored from a backup that was made on another machine, or before this one "
+                          "was restarted; nothing starts for the first {} s, within which the nodes there end what they "
+                          "run without a server",
+                          std::chrono::ceil<std::chrono::seconds>(until).count()));
+}
+
+void Worker::end_unknown(const std::set<std::string>& known) {
+  for (const Attempt& attempt : attempts()) {
+    if (!ledger_.inherited.contains(attempt.id) || known.contains(attempt.id)) continue;
+    agent::AttemptResult result;
+    result.exit_code = 255;
+    result.error = agent::JobError{agent::error_code::kInternal,
+                                   "the server was restored from a backup, and none of the attempt's nodes knows it",
+                                   {{"reason", kRestored}}};
+    write_end(attempt, result);
+  }
+}
+
+void Worker::enter(const drivers::AtNodes& found) {
+  std::vector<agent::WorkOrder> sorted = found.orders;
+  std::ranges::stable_sort(sorted, {}, &agent::WorkOrder::attempt_number);
+  const std::vector<Attempt> own = attempts();
+  unwanted_.clear();
+  for (const agent::WorkOrder& order : sorted) {
+    if (std::ranges::find(own, order.attempt, &Attempt::id) != own.end()) {
+      if (found.known.contains(order.attempt)) continue;
+      // The nodes that do not know it would begin it.
+      ledger_.catalog.attempts().plan_end(order.attempt, catalog::EndIntent::kRequeue,
+                                          {kRestored, "not all of its nodes know it"});
+      continue;
+    }
+    const auto [uuid, number] = parts_of(order.attempt);
+    const auto job = ledger_.catalog.jobs().find_by_uuid(uuid);
+    std::vector<catalog::AttemptNode> nodes;
+    for (const agent::NodePlace& place : order.nodes) nodes.push_back({0, place.id});
+    if (job && serves(job->cluster) && ledger_.catalog.attempts().adopt(job->id, number, nodes, kFound)) {
+      ledger_.inherited.insert(order.attempt);
+      ledger_.started[order.attempt] = SteadyClock::now();
+      continue;
+    }
+    surroundings_.options.logger->warn("attempt {} of job '{}', which the backup does not have, is ended",
+                                       order.attempt, order.job_name);
+    unwanted_.push_back(order);
+  }
+}
+
+bool Worker::settle_unwanted(const drivers::Event& event) {
+  const auto found = std::ranges::find(unwanted_, event.attempt, &agent::WorkOrder::attempt);
+  if (event.attempt.empty() || found == unwanted_.end()) return false;
+  if (event.kind != drivers::Event::Kind::kEnded) return true;
+  driver_->acknowledge(event.attempt);
+  for (const agent::NodePlace& node : found->nodes) {
+    const MutexLock lock(ledger_.mutex);
+    if (!ledger_.catalog.nodes().find(node.id)) driver_->release(node.id);
+  }
+  unwanted_.erase(found);
+  return true;
+}
+
+}  // namespace gyre::jobs::service
