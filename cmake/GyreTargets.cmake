@@ -35,6 +35,10 @@ target_compile_definitions(gyre_flags INTERFACE GYRE_VERSION="${PROJECT_VERSION}
 if(GYRE_SANITIZE STREQUAL "address")
   target_compile_options(gyre_flags INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(gyre_flags INTERFACE -fsanitize=address,undefined)
+elseif(GYRE_SANITIZE STREQUAL "undefined")
+  # vptr asks for the type information of libtorch's classes, which does not show all of it.
+  target_compile_options(gyre_flags INTERFACE -fsanitize=undefined -fno-sanitize=vptr -fno-sanitize-recover=all)
+  target_link_options(gyre_flags INTERFACE -fsanitize=undefined)
 elseif(GYRE_SANITIZE STREQUAL "thread")
   target_compile_options(gyre_flags INTERFACE -fsanitize=thread -fno-omit-frame-pointer)
   target_link_options(gyre_flags INTERFACE -fsanitize=thread)

@@ -1,11 +1,11 @@
 # ./dev build [PRESET [TARGET...]]: configures when needed, builds, and links the results into .venv.
 
-kPresets="release debug asan tsan"
+kPresets="release debug asan tsan ubsan fuzz"
 
 setup_for_preset() {
   case "$1" in
     release | debug) setup build ;;
-    asan | tsan | lint) setup check ;;
+    asan | tsan | ubsan | fuzz | lint) setup check ;;
     *) die "no preset '$1'; there are: $kPresets" ;;
   esac
 }

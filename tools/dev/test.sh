@@ -109,7 +109,7 @@ choose_tests() {
         shift
         continue
         ;;
-      release | debug | asan | tsan)
+      release | debug | asan | tsan | ubsan)
         PRESET=$word
         continue
         ;;
