@@ -12,6 +12,7 @@
 #include <csignal>
 #include <filesystem>
 
+#include "apps/gyre/program_start.h"
 #include "apps/gyre/usage_error.h"
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
@@ -134,6 +135,7 @@ AgentCommand::AgentCommand(CLI::App& app) {
 }
 
 int AgentCommand::run(const std::vector<std::string>& environment, const std::string& called_as) const {
+  keep_inherited_descriptors_here();
   const std::string program = fs::canonical(find_command(called_as, variable_of(environment, "PATH")));
   if (supervise_) return supervise(environment, program);
   jobs::agent::AgentOptions options;

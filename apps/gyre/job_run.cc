@@ -21,6 +21,7 @@
 #include "apps/gyre/job_view.h"
 #include "apps/gyre/log_follower.h"
 #include "apps/gyre/mount_table.h"
+#include "apps/gyre/program_start.h"
 #include "apps/gyre/run_command.h"
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
@@ -265,6 +266,7 @@ std::optional<jobs::spec::ClusterSpec> JobRun::cluster_of_file(const std::vector
 }
 
 int JobRun::run(const std::vector<std::string>& environment) const {
+  keep_inherited_descriptors_here();
   jobs::spec::Parsed<jobs::spec::JobSpec> parsed;
   try {
     parsed = jobs::spec::parse_job(read_spec_file(file_), spec_file_options(file_, environment));
@@ -311,10 +313,7 @@ int JobRun::run(const std::vector<std::string>& environment) const {
   options.gyre_program = fs::canonical("/proc/self/exe").string();
   check_job_user(job_user_);
   options.job_user = job_user_;
-  for (const std::string& entry : environment) {
-    const std::size_t equals = entry.find('=');
-    if (equals != std::string::npos) options.environment[entry.substr(0, equals)] = entry.substr(equals + 1);
-  }
+  options.environment = by_name(environment);
   const jobs::api::JobName name{kCluster.workspace, kExperiment, name_.empty() ? job_name_of(file_) : name_};
   jobs::api::Job job;
   std::vector<jobs::api::OutputDirectory> directories;

@@ -4,7 +4,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <filesystem>
+#include <string>
+
+#include "gyre/base/error.h"
 
 extern char** environ;
 
@@ -21,10 +26,29 @@ void ensure_standard_descriptors() {
   }
 }
 
+void keep_inherited_descriptors_here() {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int fd = std::stoi(entry.path().filename().string());
+    // EBADF: the one of this loop itself may have been closed and listed all the same.
+    if (fd > STDERR_FILENO && ::fcntl(fd, F_SETFD, FD_CLOEXEC) != 0 && errno != EBADF) {
+      throw system_error("cannot keep an inherited descriptor from other programs", errno);
+    }
+  }
+}
+
 std::vector<std::string> own_environment() {
   std::vector<std::string> entries;
   for (char** entry = environ; *entry != nullptr; ++entry) entries.emplace_back(*entry);
   return entries;
+}
+
+std::map<std::string, std::string> by_name(const std::vector<std::string>& environment) {
+  std::map<std::string, std::string> variables;
+  for (const std::string& entry : environment) {
+    const std::size_t equals = entry.find('=');
+    if (equals != std::string::npos) variables[entry.substr(0, equals)] = entry.substr(equals + 1);
+  }
+  return variables;
 }
 
 int usage_failure(const std::string& where, const std::string& message) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -12,8 +13,15 @@ inline constexpr int kUsageExitCode = 2;
 /// never become one of them.
 void ensure_standard_descriptors();
 
+/// What whoever started this process has left open in it, above stderr, does not go on to the programs that it starts:
+/// for verbs that run programs of other users.
+void keep_inherited_descriptors_here();
+
 /// All of the process's, as NAME=VALUE.
 std::vector<std::string> own_environment();
+
+/// The variables of such a list, each by its name.
+std::map<std::string, std::string> by_name(const std::vector<std::string>& environment);
 
 /// Prints the message and where help is; returns the exit code. `where`: "gyre run", say.
 int usage_failure(const std::string& where, const std::string& message);

@@ -17,6 +17,7 @@
 
 #include "apps/gyre/end_signals.h"
 #include "apps/gyre/job_user.h"
+#include "apps/gyre/program_start.h"
 #include "apps/gyre/remote.h"
 #include "apps/gyre/run_command.h"
 #include "apps/gyre/server_limits.h"
@@ -341,6 +342,7 @@ int ServerCommand::back_up(const std::vector<std::string>& environment) const {
 
 int ServerCommand::run(const std::vector<std::string>& environment) const {
   if (backup_verb_->parsed()) return back_up(environment);
+  keep_inherited_descriptors_here();
   jobs::service::ServiceOptions options;
   net::http::ServerOptions http;
   set_limits(limits_, http.limits, options);
@@ -363,10 +365,7 @@ int ServerCommand::run(const std::vector<std::string>& environment) const {
   options.keep_events = std::chrono::days(keep_events_days_);
   options.keep_code = std::chrono::days(keep_code_days_);
   options.logger = logger;
-  for (const std::string& entry : environment) {
-    const std::size_t equals = entry.find('=');
-    if (equals != std::string::npos) options.environment[entry.substr(0, equals)] = entry.substr(equals + 1);
-  }
+  options.environment = by_name(environment);
   auto service = std::make_shared<Service>(options);
   ServerFile own{.user = own_user(*service), .folder = folder.string()};
 

@@ -200,3 +200,54 @@ def test_a_folder_of_another_account_in_a_jobs_way_is_named_with_what_opens_it(t
     name = team.submit("bob", "--logs", MOUNT, "--", "true").stdout.strip()
     said = team.server.verb("job", "wait", name).stderr
     assert "/experiments/default/jobs' belongs to 'ada', who can let others make folders there: `chmod a+rwxt" in said
+
+
+LISTS_FILES = """
+import os
+print("begun")
+for fd in os.listdir("/proc/self/fd"):
+    try:
+        print(os.readlink(f"/proc/self/fd/{fd}"))
+    except OSError:
+        pass
+"""
+
+
+def with_open_files(*files: Path) -> list[str]:
+    """The beginning of a command that inherits them, as from a supervisor that has forgotten them."""
+    opened = " ".join(f"{7 + place}<{file}" for place, file in enumerate(files))
+    return ["sh", "-c", f'exec {opened} && exec "$@"', "sh"]
+
+
+def test_files_that_the_server_was_started_with_do_not_go_on_to_jobs(gyre: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "of-root-alone"
+    secret.write_text("secret")
+    secret.chmod(0o600)
+    server = JobServer(gyre, tmp_path, ACCOUNTS)
+    server.prefix += with_open_files(secret)
+    server.start()
+    try:
+        output = Team(server).output("ada", PYTHON, "-c", LISTS_FILES)
+    finally:
+        server.close()
+    assert "begun" in output
+    assert "of-root-alone" not in output
+
+
+def test_files_that_job_run_was_started_with_do_not_go_on_to_the_job(gyre: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "of-root-alone"
+    secret.write_text("secret")
+    secret.chmod(0o600)
+    settings = {"program": [PYTHON, "-c", LISTS_FILES]}
+    job = tmp_path / "job.json"
+    job.write_text(json.dumps({"properties": {"nodeCount": 1, "gyreSettings": settings}}))
+    done = subprocess.run(
+        [*with_open_files(secret), str(gyre), "job", "run", str(job)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "begun" in done.stdout
+    assert "of-root-alone" not in done.stdout
