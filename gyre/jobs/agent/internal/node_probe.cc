@@ -12,6 +12,7 @@
 #include <array>
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 
 #include "gyre/base/clock.h"
@@ -26,6 +27,8 @@ namespace {
 
 constexpr int kFirstPort = 2222;
 constexpr int kPortsTried = 20'000;
+/// Where nodes are one machine, each begins this many ports further; more than the processes that one has of a job.
+constexpr int kPortsOfVirtualNode = 50;
 constexpr std::chrono::seconds kLongestProbe{20};
 constexpr std::size_t kMostOutputBytes = 8192;
 constexpr std::size_t kMostBytesOfFile = std::size_t{64} << 10;
@@ -93,6 +96,18 @@ void set_port(Address& address, int port) {
   }
 }
 
+/// Where the search for ports begins, from kFirstPort on. Virtual nodes, of one machine, have loopback addresses, and a
+/// server that listens on every address (TensorFlow's does) would take its port from all of them: so each begins
+/// elsewhere.
+int first_port_offset(const Address& address) {
+  if (address.storage.ss_family != AF_INET) return 0;
+  const std::uint32_t number = ntohl(reinterpret_cast<const sockaddr_in&>(address.storage).sin_addr.s_addr);
+  constexpr std::uint32_t kLoopback = 127;
+  if (number >> 24U != kLoopback) return 0;
+  const auto node = static_cast<int>(number & 0xffffU);
+  return node * kPortsOfVirtualNode % kPortsTried;
+}
+
 }  // namespace
 
 Mpi find_mpi(const Variables& environment) {
@@ -124,7 +139,9 @@ int count_gpus(const Variables& environment) {
 
 PortLease::PortLease(const std::string& address_text, int count) {
   Address address = resolve(address_text);
-  for (int port = kFirstPort; port < kFirstPort + kPortsTried && static_cast<int>(ports_.size()) < count; ++port) {
+  const int begin = first_port_offset(address);
+  for (int tried = 0; tried < kPortsTried && static_cast<int>(ports_.size()) < count; ++tried) {
+    const int port = kFirstPort + (begin + tried) % kPortsTried;
     UniqueFd socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (!socket) throw system_error("cannot make a socket", errno);
     set_port(address, port);

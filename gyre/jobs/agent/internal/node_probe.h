@@ -25,8 +25,8 @@ int count_gpus(const Variables& environment);
 /// process that asks for one by number does once release() has been called.
 class PortLease {
  public:
-  /// `count` free ports from 2222 upward, as Batch AI gave them. Error(kResourceExhausted) when there are none;
-  /// Error(kInvalidArgument) when the address is not one of this host.
+  /// `count` free ports from 2222 upward, as Batch AI gave them; nodes that share a machine begin at different ones.
+  /// Error(kResourceExhausted) when there are none; Error(kInvalidArgument) when the address is not one of this host.
   PortLease(const std::string& address, int count);
 
   const std::vector<int>& ports() const { return ports_; }
