@@ -2,7 +2,7 @@
 # Runs at the end of the root CMakeLists.txt, when all targets exist.
 function(gyre_place_programs)
   set(gyre_demo_programs gyre_run gyre_cifar10_demo)  # For ./dev demo only; never installed.
-  foreach(target gyre_app gyre_node gyre_run gyre_bench_decode gyre_bench_rank gyre_bench_step gyre_cifar10 gyre_cifar10_demo gyre_cosmoflow gyre_resnet50)
+  foreach(target gyre_app gyre_node gyre_run gyre_bench_decode gyre_bench_rank gyre_bench_step gyre_bench_store gyre_cifar10 gyre_cifar10_demo gyre_cosmoflow gyre_resnet50)
     if(NOT TARGET ${target})
       continue()
     endif()

@@ -67,6 +67,12 @@ def bits_per_second(rate: str) -> float:
     return float(match[1]) * UNITS[match[2]]
 
 
+def shape_of(rate: str) -> list[str]:
+    """What tc makes of a link of that rate."""
+    burst = max(LEAST_BURST_BYTES, round(bits_per_second(rate) / 8 * BURST_SECONDS))
+    return ["tbf", "rate", rate, "burst", str(burst), "latency", f"{QUEUE_MS}ms"]
+
+
 def run_tool(*command: str, given: str | None = None) -> str:
     """Output of a short command; HostsError with its words when it fails."""
     try:
@@ -256,10 +262,7 @@ class Hosts:
         # tbf must see packets as a wire would carry them, not 64 KB at a time.
         inside = ("ip", "netns", "exec", namespace)
         run_tool(*inside, "ethtool", "-K", device, "gso", "off", "tso", "off", "gro", "off")
-        rate = bits_per_second(self.rate)
-        burst = max(LEAST_BURST_BYTES, round(rate / 8 * BURST_SECONDS))
-        shape = ("rate", self.rate, "burst", str(burst), "latency", f"{QUEUE_MS}ms")
-        run_tool("tc", "-n", namespace, "qdisc", "add", "dev", device, "root", "tbf", *shape)
+        run_tool("tc", "-n", namespace, "qdisc", "add", "dev", device, "root", *shape_of(self.rate))
 
     def _measure(self, source: int, least_share: float, seconds: float) -> LinkReport:
         target = (source + 1) % self.count

@@ -413,7 +413,7 @@ def test_the_table_of_steps_has_the_whole_step_and_what_is_exposed_of_it() -> No
         (
             ["train"],
             "gyre bench: unknown command 'train'; there are: allreduce, messages, moves, exchange, step, ps, jobs, "
-            "loader",
+            "loader, stage, store",
         ),
         (["allreduce", "--sise", "4"], "gyre bench allreduce: unknown option --sise; did you mean --sizes?"),
         (["step", "--rank", "2"], "gyre bench step: unknown option --rank; did you mean --ranks?"),

@@ -1,6 +1,6 @@
 # ./dev bench NAME [ARGUMENT...]: runs a verb of `gyre bench`, or bench/NAME.py, against the release build.
 
-kBenchVerbs="allreduce messages moves exchange step ps"
+kBenchVerbs="allreduce messages moves exchange step ps jobs loader stage store"
 
 list_benches() {
   local file name

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from gyre._command_line import Parser
-from gyre.bench import allreduce, exchange, jobs, loader, messages, moves, ps, step
+from gyre.bench import allreduce, exchange, jobs, loader, messages, moves, ps, stage, step, store
 from gyre.bench.errors import BenchError, UsageError
 from gyre.bench.launch import Interrupted, launcher
 from gyre.bench.report import check_writable, table, write_json
@@ -28,6 +28,8 @@ Examples:
   gyre bench ps --workers 2 --servers 1 --bytes 100MB
   gyre bench jobs --jobs 1000 --nodes 8
   gyre bench loader images
+  gyre bench stage loopback
+  gyre bench store local small
 
 Exit code: 0 if everything was measured and every result was right; 1 if a program failed; 2 for an invalid option;
 130 after Ctrl-C."""
@@ -36,12 +38,12 @@ Exit code: 0 if everything was measured and every result was right; 1 if a progr
 def parser() -> Parser:
     whole = Parser(
         prog="gyre bench",
-        description="Measures Gyre's exchange, jobs and loader on this machine, compared with bounds and peers.",
+        description="Measures Gyre's exchange, jobs, loader and staging here, compared with bounds and peers.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = whole.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for verb in (allreduce, messages, moves, exchange, step, ps, jobs, loader):
+    for verb in (allreduce, messages, moves, exchange, step, ps, jobs, loader, stage, store):
         verb.add_verb(verbs)
     return whole
 

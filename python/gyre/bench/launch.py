@@ -70,7 +70,7 @@ class Place:
         what must leave each host, 2(H-1)/H of the buffer, at the link's full rate, ignoring headers."""
         if self.hosts == 1:
             return size_bytes / bound_bytes_per_second * 1e6
-        from hosts import bits_per_second  # noqa: PLC0415 - see Launcher._made_hosts
+        from hosts import bits_per_second  # noqa: PLC0415 - see Launcher.hosts
 
         return self.sent_bound_bytes(size_bytes) * 8 / bits_per_second(self.rate) * 1e6
 
@@ -170,12 +170,12 @@ class Launcher:
         """What each of several hosts has sent so far, headers included; empty for one."""
         if place.hosts == 1:
             return []
-        hosts = self._made_hosts(place)
+        hosts = self.hosts(place)
         return [hosts.bytes_sent(host) for host in range(place.hosts)]
 
     def round_trip_us(self, place: Place) -> float:
         """From one of several hosts to another and back, measured on idle links."""
-        self._made_hosts(place)
+        self.hosts(place)
         return self._round_trip_us
 
     def end_hosts(self) -> None:
@@ -184,8 +184,9 @@ class Launcher:
             self._hosts.down()
             self._hosts = None
 
-    def _made_hosts(self, place: Place) -> Hosts:
-        """The hosts of `place`; removes those of another place."""
+    def hosts(self, place: Place, *, check: bool = True) -> Hosts:
+        """The hosts of `place`; removes those of another place. `check`: measures their links, and notes what is wrong
+        with them."""
         try:
             from hosts import Hosts  # noqa: PLC0415 - a tool of the repository, not part of the package
         except ModuleNotFoundError:
@@ -196,6 +197,8 @@ class Launcher:
             return self._hosts
         self.end_hosts()
         self._hosts = Hosts.create(place.hosts, place.rate)
+        if not check:
+            return self._hosts
         reports = self._hosts.check()
         self._round_trip_us = statistics.median(report.round_trip_us for report in reports)
         for report in reports:
@@ -216,7 +219,7 @@ class Launcher:
         result: Path,
         host_of_rank: Sequence[int] | None,
     ) -> Figures:
-        hosts = self._made_hosts(place)
+        hosts = self.hosts(place)
         from hosts import HostsError, run_ranks  # noqa: PLC0415
 
         # Like the peers' links, for a fair comparison; encryption is measured on request.

@@ -102,6 +102,9 @@ LOADER_COLUMNS = (
 )
 
 
+DATA_COLUMNS = ("what", "ours", "bound", "of it", "goal", "peer", "its rate", "ours/peer")
+
+
 def size_text(size_bytes: float) -> str:
     """ "4 B", "64 KB", "102.2 MB" """
     for unit in ("B", "KB", "MB"):
@@ -227,6 +230,36 @@ def loader_cells(row: Row) -> list[tuple[str, ...]]:
     return lines
 
 
+def rate_text(value: float | None, unit: str) -> str:
+    """ "112.3 MB/s", "20480 reads/s", "2.27 iterations/s", "3.9 x" """
+    if value is None:
+        return "-"
+    if unit == "B/s":
+        return f"{value / 1e6:.1f} MB/s" if value < 1e9 else f"{value / 1e9:.2f} GB/s"
+    return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
+
+
+def data_cells(row: Row) -> list[tuple[str, ...]]:
+    """The lines of a row of `stage` or `store`, one for each peer: DATA_COLUMNS."""
+    ours, bound, unit = row["ours"], row["bound"], row["unit"]
+    share = "-"
+    if bound and ours > 0:
+        share = f"{ours / bound:.0%}"
+    goal = "-"
+    if row.get("goal") is not None:
+        goal = f"{'at most' if unit == 'B/object' else 'at least'} {row['goal']:.0%}"
+    elif "goal_value" in row:
+        goal = f"at least {rate_text(row['goal_value'], unit)}"
+    elif "goal_over_peer" in row:
+        goal = f"{row['goal_over_peer']:g} times the peer"
+    figures = (row["what"], rate_text(ours, unit), rate_text(bound, unit), share, goal)
+    lines: list[tuple[str, ...]] = []
+    for name, rate in (row["peers"] or {"-": None}).items():
+        versus = (name, rate_text(rate, unit), f"{ours / rate:.2f}" if rate else "-")
+        lines.append((*figures, *versus) if not lines else ("", "", "", "", "", *versus))
+    return lines
+
+
 def table(rows: Sequence[Row]) -> str:
     """A table of the rows of one command: Gyre's times and the peers', their ratio (above 1: Gyre is faster), and
     how close Gyre is to the bound; for steps, the times with and without exchange."""
@@ -236,6 +269,8 @@ def table(rows: Sequence[Row]) -> str:
         lines = [JOBS_COLUMNS, *(jobs_cells(row) for row in rows)]
     elif rows and rows[0]["bench"] == "loader":
         lines = [LOADER_COLUMNS, *(line for row in rows for line in loader_cells(row))]
+    elif rows and rows[0]["bench"] in ("stage", "store"):
+        lines = [DATA_COLUMNS, *(line for row in rows for line in data_cells(row))]
     elif rows and rows[0]["bench"] == "ps":
         lines = [SERVER_COLUMNS, *(server_cells(row) for row in rows)]
     else:
