@@ -9,6 +9,8 @@
 #include <cctype>
 #include <ctime>
 #include <filesystem>
+#include <initializer_list>
+#include <string_view>
 
 #include "apps/gyre/job_file.h"
 #include "apps/gyre/job_place.h"
@@ -65,6 +67,24 @@ std::string new_name(const std::string& stem) {
   return name.substr(0, kLongestName - suffix.size()) + suffix;
 }
 
+bool has_ending(std::string_view file, std::initializer_list<std::string_view> endings) {
+  return std::ranges::any_of(endings, [&](std::string_view ending) { return file.ends_with(ending); });
+}
+
+/// Of somebody who has given a command, or a script, where a job file belongs.
+void check_is_no_command(const std::string& file, const std::vector<std::string>& rest) {
+  const bool is_script = has_ending(file, {".py", ".sh"});
+  if (rest.empty() && !is_script) return;
+  if (has_ending(file, {".json", ".yaml", ".yml"})) {
+    throw UsageError(
+        fmt::format("'{}' comes after the job file {}; options come before it, and a job file has no arguments",
+                    rest.front(), file));
+  }
+  const char* program = !is_script ? "" : file.ends_with(".py") ? "python " : "bash ";
+  throw UsageError(fmt::format("{} is not a job file; a command comes after `--`, as in `gyre job submit -- {}{}{}{}`",
+                               file, program, file, rest.empty() ? "" : " ", fmt::join(rest, " ")));
+}
+
 /// What a command is called: its script, else its program.
 std::string stem_of(const std::vector<std::string>& command) {
   for (const std::string& word : command) {
@@ -77,6 +97,7 @@ std::string stem_of(const std::vector<std::string>& command) {
 
 JobSubmit::JobSubmit(VerbGroup& group) : verb_(group.app().add_subcommand("submit", "Submit a job to a job server")) {
   verb_->add_option("FILE", file_, "job.json, or a file of YAML; - is stdin; or `-- COMMAND`");
+  verb_->add_option("REST", rest_)->group("");
   verb_->add_option("-n,--name", name_, "The job's name (default: a new one, derived from the file or script)")
       ->type_name("NAME");
   verb_->add_option("-e,--experiment", experiment_, "Its experiment, created if missing (default: default)")
@@ -155,6 +176,7 @@ JobSpec JobSubmit::spec_of_command() const {
 
 std::optional<JobSpec> JobSubmit::spec_of_file(const std::vector<std::string>& environment) const {
   if (file_.empty()) throw UsageError("give a job file, or a command after --");
+  check_is_no_command(file_, rest_);
   if (processes_ || restarts_ || retries_ || servers_) {
     throw UsageError("--processes, --restarts, --retries and --servers are for a command after --");
   }

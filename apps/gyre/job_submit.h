@@ -37,6 +37,7 @@ class JobSubmit {
   CLI::App* verb_;
   Remote remote_;
   std::string file_;
+  std::vector<std::string> rest_;  ///< What comes after FILE: a command without its `--`.
   std::string name_;
   std::string experiment_;
   std::string cluster_;

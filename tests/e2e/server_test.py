@@ -318,6 +318,13 @@ def test_without_a_server_the_remedy_is_named_at_once(gyre: Path, tmp_path: Path
         (["job", "list", "--limit"], "--limit needs a value"),
         (["job", "submit"], "give a job file, or a command after --"),
         (["job", "submit", "--"], "there is no command after --"),
+        (
+            ["job", "submit", "train.py"],
+            "train.py is not a job file; a command comes after `--`, as in `gyre job submit -- python train.py`",
+        ),
+        (["job", "submit", "python", "train.py"], "as in `gyre job submit -- python train.py`"),
+        (["job", "submit", "-c", "pool", "./run.sh", "fast"], "as in `gyre job submit -- bash ./run.sh fast`"),
+        (["job", "submit", "job.json", "pool"], "'pool' comes after the job file job.json; options come before it"),
         (["job", "submit", "x.json", "--", "true"], "a file or a command"),
         (["job", "submit", "--env", "X", "--", "true"], "--env takes NAME=VALUE"),
         (["job", "submit", "--secret", "NONE", "--", "true"], "no such variable"),
