@@ -164,6 +164,36 @@ def test_after_ctrl_c_every_rank_says_in_one_line_where_it_was(start_job: StartJ
         assert line.startswith(f"[{rank}] train.py:4, in wait: KeyboardInterrupt (a traceback of "), line
 
 
+# As a rank whose KeyboardInterrupt a library has dropped, which happens: rank 0 goes on until rank 1 is not there.
+DEAF = """
+import signal
+import torch
+import gyre.torch as hvd
+
+def step():
+    while True:
+        hvd.allreduce(torch.ones(3))
+
+hvd.init()
+if hvd.rank() == 0:
+    signal.signal(signal.SIGINT, lambda *_: None)
+print("up")
+step()
+"""
+
+
+def test_after_ctrl_c_a_rank_that_missed_it_is_one_line_too(start_job: StartJob, script: Path) -> None:
+    script.write_text(DEAF)
+    job = start_job("-n", "2", sys.executable, str(script), timeout=PATIENCE_SECONDS)
+    wait_until("both ranks work", lambda: job.stdout.count("up") == 2)
+    job.process.send_signal(signal.SIGINT)
+    assert job.wait() == 130
+    assert "Traceback" not in job.stderr, job.stderr
+    (line,) = lines_of_rank(job, 0)
+    because = r"gyre.errors.AbortedError: rank 1 \(process \d+\) ended with KeyboardInterrupt"
+    assert re.match(rf"\[0\] train.py:8, in step: {because} .*folded; -v shows it\)$", line), line
+
+
 UNGUARDED = {
     # A worker of a DataLoader with the start method spawn does the same.
     "horovod": "import gyre.torch as hvd\nhvd.init()\n",

@@ -10,6 +10,8 @@ import pytest
 from running_job import wait_until
 
 PACKAGE = Path(__file__).parents[2] / "python"
+# Ranks that import TensorFlow, on a machine that has other things to do.
+PATIENCE_SECONDS = 240.0
 
 SCRIPT = """
 import os
@@ -21,6 +23,8 @@ import keras
 import numpy
 
 hvd.init()
+if sys.argv[1] == "deaf" and hvd.rank() == 0:
+    signal.signal(signal.SIGINT, lambda *_: None)
 
 
 class Trouble(keras.callbacks.Callback):
@@ -50,7 +54,7 @@ model.fit(Endless(), verbose=0, callbacks=[hvd.callbacks.BroadcastGlobalVariable
 def start(start_job, tmp_path: Path, trouble: str):
     (tmp_path / "train.py").write_text(SCRIPT)
     environment = {"PYTHONPATH": str(PACKAGE), "TF_CPP_MIN_LOG_LEVEL": "2", "PATH": os.environ["PATH"]}
-    return start_job("-n", "2", "--", sys.executable, "train.py", trouble, env=environment, timeout=120)
+    return start_job("-n", "2", "--", sys.executable, "train.py", trouble, env=environment, timeout=PATIENCE_SECONDS)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +73,17 @@ def test_the_rank_that_failed_is_named_once(start_job, tmp_path, trouble, says) 
 
 def test_ctrl_c_ends_all_ranks_without_a_cascade(start_job, tmp_path) -> None:
     job = start(start_job, tmp_path, "nothing")
-    wait_until("the ranks train", lambda: "in the middle of an epoch" in job.stdout)
+    wait_until("the ranks train", lambda: "in the middle of an epoch" in job.stdout, PATIENCE_SECONDS)
     job.process.send_signal(signal.SIGINT)
     assert job.wait() == 130, job.stderr
-    assert job.stderr.count("Traceback") <= 1
+    assert "Traceback" not in job.stderr, job.stderr
+
+
+def test_a_rank_that_ctrl_c_has_not_reached_ends_with_the_others(start_job, tmp_path) -> None:
+    """Keras makes NumPy's arrays of a batch's logs, and NumPy may drop the KeyboardInterrupt that comes meanwhile."""
+    job = start(start_job, tmp_path, "deaf")
+    wait_until("the ranks train", lambda: "in the middle of an epoch" in job.stdout, PATIENCE_SECONDS)
+    job.process.send_signal(signal.SIGINT)
+    assert job.wait() == 130, job.stderr
+    assert "Traceback" not in job.stderr, job.stderr
+    assert re.search(r"\[0\] train.py:\d+: gyre.errors.AbortedError: rank 1 .*folded", job.stderr), job.stderr

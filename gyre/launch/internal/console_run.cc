@@ -44,6 +44,18 @@ std::vector<RankOutput> make_outputs(const LaunchOptions& options, const OwnRank
   return outputs;
 }
 
+/// Whether a rank has ended with this because of Ctrl-C: its own, or that of the ranks that it reached. Not every rank
+/// notices its own, since libraries may drop a KeyboardInterrupt (NumPy does while it converts an object of another
+/// library). Such a rank goes on until it needs another one.
+bool follows_from_interrupt(const PythonError& error) {
+  constexpr std::array<std::string_view, 4> kOthersHaveEnded = {
+      "gyre.errors.PeerLeftError:", "gyre.errors.PeerLostError:", "gyre.errors.AbortedError:",
+      // With which an op of ours fails in a tf.function.
+      "tensorflow.python.framework.errors_impl.AbortedError:"};
+  return error.error == "KeyboardInterrupt" ||
+         std::ranges::any_of(kOthersHaveEnded, [&](std::string_view begin) { return error.error.starts_with(begin); });
+}
+
 std::string current_folder() {
   std::error_code gone;
   const std::filesystem::path folder = std::filesystem::current_path(gone);
@@ -365,8 +377,7 @@ void ConsoleRun::show_tracebacks(const RankSetResult& result) {
   for (RankOutput& each : outputs_) {
     const auto& error = each.traceback().latest();
     const bool innocent = result.first_failed_rank && *result.first_failed_rank != each.rank();
-    const bool interrupted = result.stopped_by == SIGINT && error && error->error == "KeyboardInterrupt";
-    if (innocent || interrupted) {
+    if (innocent || (result.stopped_by == SIGINT && error && follows_from_interrupt(*error))) {
       each.fold(output_, folder_);
     } else {
       each.release(output_);
