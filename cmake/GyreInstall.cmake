@@ -13,7 +13,7 @@ function(gyre_place_programs)
   endforeach()
 endfunction()
 
-# A program in ENV/bin finds libtorch in ENV/lib/pythonX.Y/site-packages (Debian's own Python says dist-packages), and libgyre_parquet there. In a
+# A program in ENV/bin finds libtorch in ENV/lib/pythonX.Y/site-packages (Debian's own Python says dist-packages), and libgyre_parquet and libgyre_curl there. In a
 # wheel of ./dev wheel the programs stand in a folder beside torch's, and ENV/bin has scripts that run them.
 function(gyre_install_program target)
   set(python_folder "$ORIGIN/../lib/python${Python_VERSION_MAJOR}.${Python_VERSION_MINOR}")

@@ -6,7 +6,7 @@ set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
-# Where programs in the build folder find libgyre_parquet.
+# Where programs in the build folder find libgyre_parquet and libgyre_curl.
 set(CMAKE_BUILD_RPATH "${PROJECT_BINARY_DIR}/lib")
 # -O3, CMake's choice, takes longer to compile; the loops that matter are vectorised by hand. The wheel's build uses it too, so
 # that ccache has its objects.

@@ -209,7 +209,7 @@ def test_programs_in_c_plus_plus_build_with_gyre_config(place: Place, tmp_path: 
 def test_the_header_files_and_libraries_are_no_larger_than_they_must(place: Place) -> None:
     """Everybody downloads them; few need them."""
     sizes = {path.name: path.stat().st_size for path in (place.packages / "gyre" / "lib").glob("libgyre*")}
-    names = {"libgyre.so.0.1", "libgyre_models.so.0.1", "libgyre_train.so.0.1", "libgyre_parquet.so"}
+    names = {"libgyre.so.0.1", "libgyre_models.so.0.1", "libgyre_train.so.0.1", "libgyre_parquet.so", "libgyre_curl.so"}
     assert set(sizes) == names, "a wheel has no links: each would be a copy"
     assert sum(sizes.values()) < 6_000_000, sizes
 

@@ -1,6 +1,5 @@
 #include "gyre/store/sources/http_session.h"
 
-#include <curl/curl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,12 +7,11 @@
 #include <charconv>
 #include <cstring>
 #include <filesystem>
-#include <mutex>
 
-#include "gyre/base/check.h"
 #include "gyre/base/error.h"
 #include "gyre/base/parse.h"
 #include "gyre/store/sources/backoff.h"
+#include "gyre/store/sources/curl_library.h"
 #include "gyre/store/sources/text.h"
 
 namespace gyre::store {
@@ -21,15 +19,9 @@ namespace gyre::store {
 namespace {
 
 constexpr long kConnectTimeoutMs = 20'000;
-constexpr long kBufferBytes = 256 * 1024;
 constexpr std::size_t kMostHeaders = 200;
 constexpr std::size_t kMostErrorBytes = 64 * 1024;
 constexpr std::chrono::milliseconds kMostWait{120'000};
-
-void start_library() {
-  static std::once_flag once;
-  std::call_once(once, [] { GYRE_CHECK(::curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK); });
-}
 
 /// Where distributions keep the certificates; libcurl knows the place of the one that it was built on.
 std::optional<std::string> certificates() {
@@ -56,13 +48,11 @@ std::optional<std::uint64_t> number(std::string_view text) {
 }
 
 /// Failures that are not the network's, and stay.
-std::optional<ErrorCode> lasting(CURLcode code) {
-  switch (code) {
-    case CURLE_URL_MALFORMAT:
-    case CURLE_UNSUPPORTED_PROTOCOL: return ErrorCode::kInvalidArgument;
-    case CURLE_PEER_FAILED_VERIFICATION:
-    case CURLE_SSL_CACERT_BADFILE: return ErrorCode::kAuthentication;
-    case CURLE_OUT_OF_MEMORY: return ErrorCode::kResourceExhausted;
+std::optional<ErrorCode> lasting(curl::Ending ending) {
+  switch (ending) {
+    case curl::Ending::kBadUrl: return ErrorCode::kInvalidArgument;
+    case curl::Ending::kNotTrusted: return ErrorCode::kAuthentication;
+    case curl::Ending::kNoMemory: return ErrorCode::kResourceExhausted;
     default: return std::nullopt;
   }
 }
@@ -77,17 +67,15 @@ std::string_view HttpReply::header(std::string_view name) const {
 std::optional<std::uint64_t> HttpReply::length() const { return number(header("content-length")); }
 
 struct HttpSession::Handle {
-  Handle() {
-    start_library();
-    curl = ::curl_easy_init();
-    if (curl == nullptr) throw Error(ErrorCode::kResourceExhausted, "libcurl has no memory");
+  Handle() : library(curl_library()), session(library.open()) {
+    if (session == nullptr) throw Error(ErrorCode::kResourceExhausted, "libcurl has no memory");
   }
-  ~Handle() { ::curl_easy_cleanup(curl); }
+  ~Handle() { library.close(session); }
   Handle(const Handle&) = delete;
   Handle& operator=(const Handle&) = delete;
 
-  CURL* curl;
-  std::array<char, CURL_ERROR_SIZE> message{};
+  const curl::Interface& library;
+  void* session;
 };
 
 /// One request's state, while libcurl calls back. Exceptions must not cross its C code.
@@ -97,28 +85,27 @@ struct HttpSession::Transfer {
   Result result{};
   std::exception_ptr failure{};
 
-  static std::size_t on_header(char* data, std::size_t size, std::size_t count, void* self) {
+  static void on_header(void* self, const char* data, std::size_t size) {
     auto& transfer = *static_cast<Transfer*>(self);
-    const std::string_view line = trimmed({data, size * count});
+    const std::string_view line = trimmed({data, size});
     auto& headers = transfer.result.reply.headers;
     if (line.starts_with("HTTP/")) headers.clear();  // Of a 100 Continue before it.
     const std::size_t colon = line.find(':');
-    if (colon != std::string_view::npos && headers.size() < kMostHeaders) {
-      std::string name(line.substr(0, colon));
-      std::ranges::transform(name, name.begin(), [](char letter) {
-        return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter + 32) : letter;
-      });
-      headers[name] = trimmed(line.substr(colon + 1));
-    }
-    return size * count;
+    if (colon == std::string_view::npos || headers.size() >= kMostHeaders) return;
+    std::string name(line.substr(0, colon));
+    std::ranges::transform(name, name.begin(), [](char letter) {
+      return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter + 32) : letter;
+    });
+    headers[name] = trimmed(line.substr(colon + 1));
   }
 
-  static std::size_t on_body(char* data, std::size_t size, std::size_t count, void* self) {
+  static std::size_t on_body(void* self, int status, const void* data, std::size_t bytes) {
     auto& transfer = *static_cast<Transfer*>(self);
-    const std::size_t bytes = size * count;
     try {
       if (transfer.limits->rate != nullptr) transfer.limits->rate->pass(bytes, transfer.limits->stop);
-      const std::size_t taken = (*transfer.body)(transfer.reply(), std::as_bytes(std::span(data, bytes)));
+      transfer.result.reply.status = status;
+      const std::span piece(static_cast<const std::byte*>(data), bytes);
+      const std::size_t taken = (*transfer.body)(transfer.result.reply, piece);
       transfer.result.cut = taken < bytes;
       return taken;
     } catch (...) {
@@ -127,19 +114,7 @@ struct HttpSession::Transfer {
     }
   }
 
-  static int on_progress(void* self, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
-    return static_cast<Transfer*>(self)->limits->stop.stop_requested() ? 1 : 0;
-  }
-
-  /// With the status, which libcurl knows as soon as the headers are there.
-  const HttpReply& reply() {
-    long status = 0;
-    ::curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
-    result.reply.status = static_cast<int>(status);
-    return result.reply;
-  }
-
-  CURL* curl = nullptr;
+  static bool stopped(void* self) { return static_cast<Transfer*>(self)->limits->stop.stop_requested(); }
 };
 
 HttpSession::HttpSession(std::string source, const ReadLimits& limits)
@@ -147,54 +122,41 @@ HttpSession::HttpSession(std::string source, const ReadLimits& limits)
 
 HttpSession::~HttpSession() = default;
 
-namespace {
-
-/// The options that are the same for all requests.
-void set_fixed_options(CURL* curl, const ReadLimits& limits, char* message) {
-  ::curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, message);
-  ::curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-  ::curl_easy_setopt(curl, CURLOPT_USERAGENT, "gyre/" GYRE_VERSION);
-  ::curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
-  ::curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
-  ::curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, kConnectTimeoutMs);
-  ::curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
-  const auto stall = std::chrono::ceil<std::chrono::seconds>(limits.stall);
-  ::curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, static_cast<long>(std::max<std::int64_t>(stall.count(), 1)));
-  ::curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, kBufferBytes);
-  ::curl_easy_setopt(curl, CURLOPT_TCP_KEEPALIVE, 1L);
-  ::curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
-  if (const auto file = certificates()) ::curl_easy_setopt(curl, CURLOPT_CAINFO, file->c_str());
-}
-
-}  // namespace
-
 HttpSession::Result HttpSession::perform(const HttpRequest& request, const Body& body) {
-  CURL* curl = handle_->curl;
-  ::curl_easy_reset(curl);  // Its connections stay.
-  set_fixed_options(curl, limits_, handle_->message.data());
-  handle_->message[0] = '\0';
-  Transfer transfer{.limits = &limits_, .body = &body, .curl = curl};
-  ::curl_easy_setopt(curl, CURLOPT_URL, request.url.c_str());
-  if (request.method == "HEAD") ::curl_easy_setopt(curl, CURLOPT_NOBODY, 1L);
-  curl_slist* list = nullptr;
-  for (const std::string& header : request.headers) list = ::curl_slist_append(list, header.c_str());
-  const std::unique_ptr<curl_slist, decltype(&::curl_slist_free_all)> headers(list, &::curl_slist_free_all);
-  ::curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers.get());
-  ::curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, &Transfer::on_header);
-  ::curl_easy_setopt(curl, CURLOPT_HEADERDATA, &transfer);
-  ::curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, &Transfer::on_body);
-  ::curl_easy_setopt(curl, CURLOPT_WRITEDATA, &transfer);
-  ::curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, &Transfer::on_progress);
-  ::curl_easy_setopt(curl, CURLOPT_XFERINFODATA, &transfer);
-  const CURLcode code = ::curl_easy_perform(curl);
+  Transfer transfer{.limits = &limits_, .body = &body};
+  std::vector<const char*> headers;
+  for (const std::string& header : request.headers) headers.push_back(header.c_str());
+  // libcurl would say that a body is a form, and would wait for leave to send it.
+  if (request.body) headers.insert(headers.end(), {"Content-Type:", "Expect:"});
+  const auto authorities = certificates();
+  const auto stall = std::chrono::ceil<std::chrono::seconds>(limits_.stall);
+  const curl::Request asked{
+      .method = request.method.c_str(),
+      .url = request.url.c_str(),
+      .headers = headers.data(),
+      .header_count = headers.size(),
+      .body = request.body && !request.body->empty() ? static_cast<const void*>(request.body->data())
+              : request.body                         ? ""
+                                                     : nullptr,
+      .body_bytes = request.body ? request.body->size() : 0,
+      .user_agent = "gyre/" GYRE_VERSION,
+      .certificates = authorities ? authorities->c_str() : nullptr,
+      .connect_timeout_ms = kConnectTimeoutMs,
+      .stall_seconds = static_cast<long>(std::max<std::int64_t>(stall.count(), 1)),
+      .self = &transfer,
+      .on_header = &Transfer::on_header,
+      .on_body = &Transfer::on_body,
+      .stopped = &Transfer::stopped,
+  };
+  curl::Outcome outcome{};
+  handle_->library.perform(handle_->session, &asked, &outcome);
   if (transfer.failure) std::rethrow_exception(transfer.failure);
   if (limits_.stop.stop_requested()) throw Error(ErrorCode::kAborted, fmt::format("reading {} was stopped", source_));
-  transfer.reply();
-  if (code == CURLE_OK || transfer.result.cut) return std::move(transfer.result);
-  // libcurl's own text may name the host and the port, never what stands behind them.
-  std::string reason = handle_->message[0] != '\0' ? handle_->message.data() : ::curl_easy_strerror(code);
-  if (const auto error = lasting(code)) throw Error(*error, fmt::format("cannot read {}: {}", source_, reason));
-  transfer.result.setback = Setback{.reason = std::move(reason)};
+  transfer.result.reply.status = outcome.status;
+  if (outcome.ending == curl::Ending::kComplete || transfer.result.cut) return std::move(transfer.result);
+  if (const auto error = lasting(outcome.ending))
+    throw Error(*error, fmt::format("cannot read {}: {}", source_, outcome.message));
+  transfer.result.setback = Setback{.reason = outcome.message};
   return std::move(transfer.result);
 }
 

@@ -17,9 +17,10 @@
 namespace gyre::store {
 
 struct HttpRequest {
-  std::string method = "GET";          ///< Or HEAD.
-  std::string url;                     ///< May hold a secret: never shown.
-  std::vector<std::string> headers{};  ///< "name: value".
+  std::string method = "GET";
+  std::string url;                                   ///< May hold a secret: never shown.
+  std::vector<std::string> headers{};                ///< "name: value".
+  std::optional<std::span<const std::byte>> body{};  ///< Of a PUT or a POST; not owned.
 };
 
 struct HttpReply {
@@ -32,8 +33,8 @@ struct HttpReply {
   std::optional<std::uint64_t> length() const;
 };
 
-/// Requests over one connection that is kept open between them (libcurl). Never decodes a body: lengths and checksums
-/// are those of stored bytes. Certificates are checked. Not thread-safe.
+/// Requests over one connection that is kept open between them (libcurl, which is loaded here). Never decodes a body:
+/// lengths and checksums are those of stored bytes. Certificates are checked. Not thread-safe.
 class HttpSession {
  public:
   /// Gets the body piece by piece, with what came before it; returns how many bytes of the piece it takes: fewer end
