@@ -93,6 +93,7 @@ function(gyre_may_load_parquet target)
 endfunction()
 
 # gyre_test(base SOURCES error_test.cc DEPENDS gyre::base [TIMEOUT seconds]): one test binary per folder.
+# CTest starts them by tests/support/run_test.cc, which names what they leave behind.
 # One OpenMP thread each, because ctest runs as many tests at once as there are cores: more of them would only spin.
 function(gyre_test name)
   if(NOT GYRE_BUILD_TESTS)
@@ -106,6 +107,8 @@ function(gyre_test name)
   target_link_libraries(gyre_${name}_test PRIVATE ${ARG_DEPENDS} gyre_flags GTest::gtest GTest::gmock GTest::gtest_main)
   gyre_precompile(gyre_${name}_test test)
   gyre_may_load_parquet(gyre_${name}_test)
+  set_target_properties(gyre_${name}_test PROPERTIES CROSSCOMPILING_EMULATOR "${PROJECT_BINARY_DIR}/tests/run_test")
+  add_dependencies(gyre_${name}_test gyre_test_runner)
   gtest_discover_tests(gyre_${name}_test TEST_PREFIX "${name}." NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60
     PROPERTIES TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT OMP_NUM_THREADS=1)
 endfunction()

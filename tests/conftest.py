@@ -15,7 +15,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
-pytest_plugins = ["cpu_time"]
+pytest_plugins = ["cpu_time", "leftovers"]
 
 ROOT = Path(__file__).resolve().parent.parent
 # ./dev test runs the tests in several processes. Tests that share something dear - ranks that have torch, an ssh

@@ -51,3 +51,21 @@ def test_what_needs_root_is_left_out_and_counted_but_not_in_ci(tmp_path: Path, c
     report = tmp_path / "report.xml"
     report.write_text(f"<testsuites><testsuite>{NEEDS_ROOT}</testsuite></testsuites>", encoding="utf-8")
     assert counts(report, ci) == expected
+
+
+def test_what_tests_of_both_languages_left_behind_is_named(tmp_path: Path) -> None:
+    report = tmp_path / "report.xml"
+    property_ = '<properties><property name="left_behind" value="port 80"/></properties>'
+    cases = (
+        f'<testcase classname="tests.a_test" name="test_a">{property_}</testcase>'
+        '<testcase classname="net.B.c" name="net.B.c"><system-out>x\nleft behind: process 7 (sleep)\n</system-out>'
+        "</testcase>"
+    )
+    report.write_text(f"<testsuite>{cases}</testsuite>", encoding="utf-8")
+    command = [sys.executable, str(SCRIPT), str(report)]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert result.stdout == "2 0 0\n"
+    assert result.stderr.splitlines() == [
+        "left behind: tests.a_test test_a: port 80",
+        "left behind: net.B.c net.B.c: process 7 (sleep)",
+    ]

@@ -9,6 +9,7 @@ import os
 import sys
 from xml.etree import ElementTree
 
+LEFT_BEHIND = "left behind: "
 NEEDS_ROOT = "needs root"  # How tests/conftest.py begins the reason of a skip.
 
 
@@ -30,12 +31,22 @@ def counts(path: str) -> tuple[int, int, int]:
     for case in not_passed:
         words = "left out" if case in left_out else "not passed"
         print(f"{words}: {case.get('classname', '')} {case.get('name', '')}", file=sys.stderr)
+    for case in cases:
+        for line in left_behind(case):
+            print(f"left behind: {case.get('classname', '')} {case.get('name', '')}: {line}", file=sys.stderr)
     return len(cases) - len(not_passed), len(not_passed) - len(left_out), len(left_out)
 
 
 def case_problems(case: ElementTree.Element) -> list[str]:
     """The tags by which pytest and ctest mark a case that did not pass."""
     return [child.tag for child in case if child.tag in ("failure", "error", "skipped")]
+
+
+def left_behind(case: ElementTree.Element) -> list[str]:
+    """Processes and ports, as tests/support/leftovers.py and tests/support/run_test.cc name them."""
+    in_python = [found.get("value", "") for found in case.findall("properties/property[@name='left_behind']")]
+    in_cpp = [line for line in case.findtext("system-out", "").splitlines() if line.startswith(LEFT_BEHIND)]
+    return [*in_python, *(line.removeprefix(LEFT_BEHIND) for line in in_cpp)]
 
 
 def was_left_out(case: ElementTree.Element) -> bool:
