@@ -122,9 +122,10 @@ JobSubmit::JobSubmit(VerbGroup& group) : verb_(group.app().add_subcommand("submi
       ->type_name("N")
       ->check(cli::whole_number_from(0));
   verb_
-      ->add_option("--retries", retries_,
-                   "For a command: maximum number of further attempts after failures that are not the job's (default: 0; "
-                   "19 more after lost nodes and absences of the server, unless it is given as 0)")
+      ->add_option(
+          "--retries", retries_,
+          "For a command: maximum number of further attempts after failures that are not the job's (default: 0; "
+          "19 more after lost nodes and absences of the server, unless it is given as 0)")
       ->type_name("N")
       ->check(cli::whole_number_from(0));
   verb_->add_option("--preparation", preparation_, "Shell command that runs on each node before the job")

@@ -5,10 +5,13 @@
 
 #include <array>
 #include <charconv>
+#include <filesystem>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
+#include "gyre/base/boot.h"
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
@@ -69,6 +72,14 @@ std::optional<ProcessStat> read_process_stat(pid_t pid) {
                      .arguments_end = number(kArgumentsEnd),
                      .environment_start = number(kEnvironmentStart),
                      .environment_end = number(kEnvironmentEnd)};
+}
+
+std::string view_of_processes() {
+  if (!proc_has_our_numbers()) return "";
+  std::error_code failure;
+  const std::filesystem::path space = std::filesystem::read_symlink("/proc/self/ns/pid", failure);
+  if (failure) throw system_error("cannot read /proc/self/ns/pid", failure.value());
+  return fmt::format("{} {}", boot_id(), space.string());
 }
 
 bool holds_entry(std::string_view entries, std::string_view entry) {

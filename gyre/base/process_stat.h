@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace gyre {
@@ -30,6 +31,10 @@ std::optional<ProcessStat> read_process_stat(pid_t pid);
 /// namespace (`unshare --pid` without --mount-proc): there /proc/PID is a stranger. Anybody who reads /proc/PID asks
 /// first.
 bool proc_has_our_numbers();
+
+/// Two services with the same view see the same processes: the boot of the machine, and the PID namespace. Empty where
+/// /proc shows other numbers than ours. Error(kIo).
+std::string view_of_processes();
 
 /// The most of /proc/PID/environ that is ever looked at.
 constexpr std::uint64_t kLargestEnvironmentBytes = std::uint64_t{8} << 20;

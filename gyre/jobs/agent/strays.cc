@@ -4,12 +4,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <iterator>
-#include <map>
 #include <set>
 #include <sstream>
 #include <string_view>
@@ -63,7 +64,7 @@ fs::path node_root_of(pid_t pid) {
 
 /// Whether a service, or its agent, holds the lock of a file.
 bool is_held(const fs::path& lock) {
-  const UniqueFd file(::open(lock.c_str(), O_RDONLY | O_CLOEXEC));
+  const UniqueFd file(::open(lock.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
   return file && ::flock(file.get(), LOCK_EX | LOCK_NB) != 0;
 }
 
@@ -102,13 +103,27 @@ std::set<std::string> values_of(const std::string& name) {
   return values;
 }
 
-/// By the folders of their nodes: the pids of agents and launchers that work outside of ours.
-std::map<fs::path, std::vector<pid_t>> strange_nodes(const StraySearch& search) {
-  std::map<fs::path, std::vector<pid_t>> roots;
+/// Whether what the process says of its node's folder can be believed. What has a job's account may say anything: of
+/// that, only folders of our own nodes, and those that nobody but this account can have made, under their real names.
+bool is_credible(pid_t pid, const fs::path& root, const StraySearch& search) {
+  if (internal::account_of(pid) == ::geteuid()) return true;
+  if (root.parent_path() == search.nodes) return is_plain_name(root.filename().native());
+  std::error_code failure;
+  if (fs::canonical(root, failure) != root || failure) return false;
+  const auto is_ours = [](const fs::path& folder) {
+    struct stat status{};
+    return ::lstat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == ::geteuid();
+  };
+  return is_ours(root) && is_ours(root.parent_path()) && is_ours(root.parent_path().parent_path());
+}
+
+/// The folders of the nodes, outside of ours, for which agents and launchers work.
+std::set<fs::path> strange_nodes(const StraySearch& search) {
+  std::set<fs::path> roots;
   internal::processes_where([&](const Found& each) {
     const fs::path root = node_root_of(each.pid);
-    if (root.empty() || (root.parent_path() == search.nodes && is_at_home(each.pid, root))) return false;
-    roots[root].push_back(each.pid);
+    if (root.empty() || !is_credible(each.pid, root, search)) return false;
+    if (root.parent_path() != search.nodes || !is_at_home(each.pid, root)) roots.insert(root);
     return false;
   });
   return roots;
@@ -133,16 +148,17 @@ bool has_record(const fs::path& node_root, const std::string& attempt) {
 std::string end_strays(const StraySearch& search) {
   std::vector<std::string> left;
   std::set<std::string> elsewhere;  // Attempts of services that are alive.
-  for (const auto& [root, pids] : strange_nodes(search)) {
+  for (const fs::path& root : strange_nodes(search)) {
     const bool own_path = root.parent_path() == search.nodes;
     const std::string attempt = internal::attempt_in(NodeFolders(root).current());
     if (!own_path && !search.is_ours(attempt)) continue;
     const fs::path lock = root.parent_path().parent_path() / "catalog.db.lock";
     if (!own_path && is_held(lock)) {
       elsewhere.insert(attempt);
-      left.push_back(fmt::format("attempt {} runs on a node of the server in {}, process {}; end that server and its "
-                                 "jobs, or this server: both have the same jobs",
-                                 attempt, lock.parent_path().string(), pid_in(lock)));
+      left.push_back(
+          fmt::format("attempt {} runs on a node of the server in {}, process {}; end that server and its "
+                      "jobs, or this server: both have the same jobs",
+                      attempt, lock.parent_path().string(), pid_in(lock)));
       continue;
     }
     const auto found = end_lost_attempt({.attempt = attempt, .node_root = root});

@@ -182,10 +182,10 @@ struct Job {
   ExecutionState execution_state = ExecutionState::kQueued;
   TimeUs execution_state_transition_time = 0;
   ExecutionInfo execution_info{};
-  int attempts = 0;         ///< Started so far: above one after a requeue.
+  int attempts = 0;                    ///< Started so far: above one after a requeue.
   std::optional<TimeUs> retry_time{};  ///< Before which a job that was queued again does not begin.
-  std::string submitter{};  ///< A user's name.
-  std::string account{};    ///< As which it runs; empty: the one that all jobs of the service have.
+  std::string submitter{};             ///< A user's name.
+  std::string account{};               ///< As which it runs; empty: the one that all jobs of the service have.
   std::string job_output_directory_path_segment{};
 };
 

@@ -96,9 +96,9 @@ void take_nodes_back(Store& store, const Attempt& attempt) {
 /// What the next attempt of a job is to know of this one.
 void count_end(Store& store, const Job& job, const AttemptEnd& end) {
   if (end.outcome != AttemptEnd::Outcome::kRequeued) return;
-  store.database.run(
-      "UPDATE jobs SET losses = losses + ?2, retries = retries + ?3, retry_us = ?4 WHERE id = ?1", job.id,
-      end.counts == AttemptEnd::Counts::kLoss ? 1 : 0, end.counts == AttemptEnd::Counts::kRetry ? 1 : 0, end.retry);
+  store.database.run("UPDATE jobs SET losses = losses + ?2, retries = retries + ?3, retry_us = ?4 WHERE id = ?1",
+                     job.id, end.counts == AttemptEnd::Counts::kLoss ? 1 : 0,
+                     end.counts == AttemptEnd::Counts::kRetry ? 1 : 0, end.retry);
 }
 
 /// Of a job whose attempt has ended.
@@ -148,9 +148,9 @@ void clean(Store& store, const Attempt& ended, const Cause& cause) {
 /// The job is queued, for an attempt of which is known that it has begun.
 void make_ready(Store& store, const Job& job, int number, const Cause& cause) {
   if (const auto before = unended_attempt(store, job.id)) {
-    Attempts(store).confirm_end(
-        *before, {.outcome = AttemptEnd::Outcome::kRequeued,
-                  .cause = {cause.reason, fmt::format("it had ended before attempt {} began", number)}});
+    Attempts(store).confirm_end(*before,
+                                {.outcome = AttemptEnd::Outcome::kRequeued,
+                                 .cause = {cause.reason, fmt::format("it had ended before attempt {} began", number)}});
     clean(store, *find_attempt(store, *before), cause);
   }
   if (get_job(store, job.id).execution_state == ExecutionState::kFailed) Jobs(store).retry(job.id, cause);
@@ -237,8 +237,9 @@ bool Attempts::adopt_end(Id job_id, int number, const std::vector<AttemptNode>& 
   clean(store_, get(id), end.cause);
   // When it really was.
   store_.database.run("UPDATE attempts SET started_us = ?2, ended_us = ?3 WHERE id = ?1", id, started, ended);
-  store_.database.run("UPDATE jobs SET start_us = ?2, end_us = CASE WHEN end_us IS NULL THEN NULL ELSE ?3 END WHERE id = ?1",
-                      job_id, started, ended);
+  store_.database.run(
+      "UPDATE jobs SET start_us = ?2, end_us = CASE WHEN end_us IS NULL THEN NULL ELSE ?3 END WHERE id = ?1", job_id,
+      started, ended);
   transaction.commit();
   return true;
 }

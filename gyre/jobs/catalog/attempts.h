@@ -22,7 +22,7 @@ struct AttemptEnd {
   enum class Counts { kNothing, kLoss, kRetry };
   Outcome outcome = Outcome::kSucceeded;
   Counts counts = Counts::kNothing;
-  std::optional<TimeUs> retry{};    ///< The next attempt begins no earlier.
+  std::optional<TimeUs> retry{};  ///< The next attempt begins no earlier.
   std::optional<int> exit_code{};
   std::optional<JobError> error{};  ///< Needed where it failed.
   Cause cause{};

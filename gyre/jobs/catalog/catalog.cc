@@ -16,8 +16,8 @@
 #include <cstring>
 #include <iterator>
 
-#include "gyre/base/boot.h"
 #include "gyre/base/clock.h"
+#include "gyre/base/process_stat.h"
 #include "gyre/jobs/catalog/internal/schema.h"
 #include "gyre/jobs/catalog/internal/store.h"
 
@@ -89,10 +89,10 @@ void Catalog::back_up(const std::filesystem::path& path, const std::filesystem::
   try {
     Database made(copy);
     migrate(made, schema_steps());
-    made.run("UPDATE service SET backup_us = ?1, backup_boot = ?2", wall_clock_us(), boot_id());
+    made.run("UPDATE service SET backup_us = ?1, backup_view = ?2", wall_clock_us(), view_of_processes());
     made.be_one_file();
   } catch (const Error&) {
-    std::filesystem::remove(copy, failure);
+    for (const char* part : {"", "-wal", "-shm", "-journal"}) std::filesystem::remove(copy.string() + part, failure);
     throw;
   }
 }
@@ -141,9 +141,9 @@ Unconfirmed Catalog::unconfirmed() {
 }
 
 std::optional<BackupMark> Catalog::restored() {
-  Query query(store_->database, "SELECT backup_us, backup_boot, lease_ms FROM service");
+  Query query(store_->database, "SELECT backup_us, backup_view, lease_ms FROM service");
   if (!query.next() || query.is_null(0)) return std::nullopt;
-  return BackupMark{.made = query.integer(0), .boot = query.text(1), .lease_ms = query.integer(2)};
+  return BackupMark{.made = query.integer(0), .view = query.text(1), .lease_ms = query.integer(2)};
 }
 
 void Catalog::skip_numbers() {
@@ -167,7 +167,7 @@ void Catalog::take_code(const CodePlace& place) {
   store_->database.execute("VACUUM");  // It would stay as large as they were.
 }
 
-void Catalog::end_restore() { store_->database.run("UPDATE service SET backup_us = NULL, backup_boot = ''"); }
+void Catalog::end_restore() { store_->database.run("UPDATE service SET backup_us = NULL, backup_view = ''"); }
 
 void Catalog::note_lease(std::int64_t lease_ms) {
   Query query(store_->database, "SELECT 1 FROM service WHERE lease_ms = ?1", lease_ms);

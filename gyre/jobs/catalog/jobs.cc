@@ -127,7 +127,8 @@ void Jobs::retry(Id id, const Cause& cause) {
   }
   change_job(store_, job, {.to = ExecutionState::kQueued, .cause = cause});
   store_.database.run(
-      "UPDATE jobs SET attempts_before = attempts, losses = 0, retries = 0, retry_us = NULL, start_us = NULL, end_us = NULL, exit_code = NULL, error_code = "
+      "UPDATE jobs SET attempts_before = attempts, losses = 0, retries = 0, retry_us = NULL, start_us = NULL, end_us = "
+      "NULL, exit_code = NULL, error_code = "
       "NULL, "
       "error_message = NULL, error_details = NULL WHERE id = ?1",
       id);
@@ -205,17 +206,17 @@ std::optional<Job> Jobs::find_by_uuid(std::string_view uuid) {
   return query.next() ? std::optional(read_job(query)) : std::nullopt;
 }
 
-std::vector<std::string> Jobs::uuids_of_unsuccessful() {
-  Query query(store_.database, "SELECT uuid FROM jobs WHERE execution_state <> 'succeeded'");
-  std::vector<std::string> found;
-  while (query.next()) found.push_back(query.text(0));
+std::set<std::string> Jobs::uuids_of_unsuccessful(Id cluster) {
+  Query query(store_.database, "SELECT uuid FROM jobs WHERE cluster_id = ?1 AND execution_state <> 'succeeded'",
+              cluster);
+  std::set<std::string> found;
+  while (query.next()) found.insert(query.text(0));
   return found;
 }
 
 void Jobs::fail(Id id, const JobError& error) {
   Transaction transaction(store_.database);
-  change_job(store_, get(id),
-             {.to = ExecutionState::kFailed, .error = error, .cause = {error.code, error.message}});
+  change_job(store_, get(id), {.to = ExecutionState::kFailed, .error = error, .cause = {error.code, error.message}});
   transaction.commit();
 }
 

@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -66,8 +67,8 @@ class Jobs {
   /// Their names.
   std::vector<std::string> unfinished_with_code(const CodeKey& code);
   std::optional<Job> find_by_uuid(std::string_view uuid);
-  /// Of all that may run, or may be queued again by hand.
-  std::vector<std::string> uuids_of_unsuccessful();
+  /// Of all of the cluster's that may run, or may be queued again by hand.
+  std::set<std::string> uuids_of_unsuccessful(Id cluster);
   /// A queued job without an attempt cannot be run.
   void fail(Id id, const JobError& error);
   /// At most `most` that ended before `time`, and are not being deleted yet; the oldest first.

@@ -52,8 +52,9 @@ Node Nodes::adopt(Id cluster, const AttemptNode& found, const Cause& cause) {
   Query taken(store_.database, "SELECT 1 FROM nodes WHERE id = ?1", found.id);
   const auto number = found.id > 0 && !taken.next() ? std::optional(found.id) : std::nullopt;
   const Node made{.cluster = cluster, .name = found.name, .state = NodeState::kIdle, .state_changed = store_.now()};
-  store_.database.run("INSERT INTO nodes (id, cluster_id, name, state, state_us, problem) VALUES (?1, ?2, ?3, ?4, ?5, '')",
-                      number, cluster, made.name, catalog::name(made.state), made.state_changed);
+  store_.database.run(
+      "INSERT INTO nodes (id, cluster_id, name, state, state_us, problem) VALUES (?1, ?2, ?3, ?4, ?5, '')", number,
+      cluster, made.name, catalog::name(made.state), made.state_changed);
   const Id id = store_.database.last_insert_id();
   record(store_, {.subject = "node",
                   .name = made.name,

@@ -155,7 +155,7 @@ struct CodeKey {
 /// That a catalog is the copy which a backup has made.
 struct BackupMark {
   TimeUs made = 0;
-  std::string boot{};  ///< Of the machine that made it (base/boot.h).
+  std::string view{};         ///< view_of_processes() of whoever made it (base/process_stat.h).
   std::int64_t lease_ms = 0;  ///< Of the service that had the catalog.
 };
 

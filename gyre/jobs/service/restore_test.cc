@@ -1,7 +1,10 @@
 // A backup is older than what nodes do. What a restored server starts must not run beside what they still run, what has
-// succeeded since must not fail, and what cannot be run again must say why. The rows of the table in docs/guide/backups.md.
+// succeeded since must not fail, and what cannot be run again must say why. The rows of the table in
+// docs/guide/backups.md.
 #include <fcntl.h>
 #include <sqlite3.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <sstream>
 
@@ -29,9 +32,10 @@ class RestoreTest : public JobServiceTest {
 
   /// Runs until `release()`; a lock shows two attempts at the same time.
   static spec::JobSpec waiting_job(const std::string& name, int exit_code = 0) {
-    return job_of(1, fmt::format("cd $AZ_BATCHAI_MOUNT_ROOT/share; exec 9>> lock-{0}; flock -n 9 || touch twice; echo "
-                                 "$GYRE_JOB_ATTEMPT >> ran-{0}; echo said; while [ ! -e go-{0} ]; do sleep 0.02; done; exit {1}",
-                                 name, exit_code));
+    return job_of(
+        1, fmt::format("cd $AZ_BATCHAI_MOUNT_ROOT/share; exec 9>> lock-{0}; flock -n 9 || touch twice; echo "
+                       "$GYRE_JOB_ATTEMPT >> ran-{0}; echo said; while [ ! -e go-{0} ]; do sleep 0.02; done; exit {1}",
+                       name, exit_code));
   }
   void release(const std::string& name) const { std::ofstream(share_ / ("go-" + name)) << "go"; }
   /// Which attempts have run, by their numbers.
@@ -160,11 +164,11 @@ TEST_P(EmptyFolder, what_still_runs_has_ended_before_it_begins_again) {
   release("other");
   ended("other");
   ASSERT_TRUE(has_begun("queued"));  // In an attempt that the backup does not know.
-  fs::remove(share_ / "go-other");
   restore(GetParam());
+  // There are two nodes; "other", which needs one once more, ends at once.
   EXPECT_TRUE(has_begun("running", 2)) << events_of("running");
   EXPECT_TRUE(has_begun("queued", 2));
-  for (const char* name : {"running", "other", "queued"}) release(name);
+  for (const char* name : {"running", "queued"}) release(name);
   for (const char* name : {"running", "other", "queued"}) {
     EXPECT_EQ(ended(name).execution_state, ExecutionState::kSucceeded) << events_of(name);
   }
@@ -207,7 +211,7 @@ TEST_F(RestoreTest, of_another_machine_nothing_begins_before_the_lease_there_is_
   submit("job", waiting_job("job"));
   ASSERT_TRUE(has_begun("job"));
   back_up();
-  execute("UPDATE service SET backup_boot = 'another'");
+  execute("UPDATE service SET backup_view = 'another'");
   service_.reset();
   const auto began = SteadyClock::now();
   restore(To::kNewFolder);
@@ -217,6 +221,61 @@ TEST_F(RestoreTest, of_another_machine_nothing_begins_before_the_lease_there_is_
   release("job");
   EXPECT_EQ(ended("job").execution_state, ExecutionState::kSucceeded);
   expect_never_twice();
+}
+
+// It would be queued again beside what still runs there: it may have been retried since.
+TEST_F(RestoreTest, of_another_machine_jobs_that_have_failed_wait_too) {
+  submit("job", waiting_job("job", 7));
+  release("job");
+  ended("job");
+  back_up();
+  execute("UPDATE service SET backup_view = 'another'");
+  restore(To::kNewFolder);
+  EXPECT_THAT(problem(), HasSubstr("another machine"));
+}
+
+// The nodes there have the lease of the server that is gone, not this one's.
+TEST_F(RestoreTest, a_restored_server_that_is_restarted_still_waits_for_the_lease_of_the_backup) {
+  submit("job", waiting_job("job"));
+  ASSERT_TRUE(has_begun("job"));
+  back_up();
+  execute("UPDATE service SET backup_view = 'another', lease_ms = 600000");
+  restore(To::kNewFolder);
+  restart();
+  EXPECT_THAT(problem(), HasSubstr("601 s"));
+}
+
+// A job can call itself an agent of any node, with any attempt.
+TEST_F(RestoreTest, what_a_process_of_another_account_says_of_its_node_is_not_believed) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+  submit("job", waiting_job("job"));
+  ASSERT_TRUE(has_begun("job"));
+  back_up();
+  const fs::path liar = folder_.path() / "liar";
+  fs::create_directories(liar / "n/agent");
+  std::ofstream(liar / "agent") << "sleep 1000\n";
+  for (const auto& each : fs::directory_iterator(options_.folder / "nodes")) {
+    const fs::path current = agent::NodeFolders(each.path()).current();
+    if (fs::exists(current)) fs::copy_file(current, liar / "n/agent/current.json");
+  }
+  constexpr uid_t kNobody = 65'534;
+  const std::string root = (liar / "n").string();
+  ASSERT_EQ(::chown(root.c_str(), kNobody, kNobody), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::chdir(liar.c_str()) != 0 || ::setuid(kNobody) != 0) ::_exit(1);
+    ::execl("/bin/sh", "sh", "agent", "--root", root.c_str(), static_cast<char*>(nullptr));
+    ::_exit(1);
+  }
+  EXPECT_TRUE(wait_until([&] { return content_of(fmt::format("/proc/{}/cmdline", child)).starts_with("sh"); }));
+  restore(To::kOldFolder);
+  EXPECT_TRUE(becomes("job", ExecutionState::kRunning));
+  EXPECT_EQ(::kill(child, SIGKILL), 0);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  release("job");
+  EXPECT_EQ(ended("job").execution_state, ExecutionState::kSucceeded) << events_of("job");
+  EXPECT_THAT(runs("job"), testing::ElementsAre("1"));
 }
 
 TEST_F(RestoreTest, a_restored_server_restores_once) {

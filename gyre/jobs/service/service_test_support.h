@@ -55,7 +55,8 @@ class JobServiceTest : public testing::Test {
 
   /// Agents and jobs that a service has left in its folder.
   static void end_nodes(const fs::path& folder) {
-    for (const auto& node : fs::directory_iterator(folder / "nodes")) {
+    std::error_code ignored;
+    for (const auto& node : fs::directory_iterator(folder / "nodes", ignored)) {
       if (const int pid = agent_of(node.path())) ::kill(pid, SIGKILL);
       agent::abandon_attempt(node.path());
     }

@@ -34,7 +34,8 @@ AttemptEnds stopped_because(StopReason reason, const WorkOrder& order) {
                                 spec::iso_8601_duration(order.job.max_wall_clock_time)));
     case StopReason::kLeaseLost:
       return {kCodeWithoutCommand,
-              JobError{error_code::kInternal, fmt::format("node {} could not reach the service for too long", node),
+              JobError{error_code::kInternal,
+                       fmt::format("node {} could not reach the service for too long", node),
                        {{"node", node}, {"reason", name_of(reason)}}},
               true};
     case StopReason::kOtherNode:

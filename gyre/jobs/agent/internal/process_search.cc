@@ -19,6 +19,16 @@ namespace gyre::jobs::agent::internal {
 
 namespace fs = std::filesystem;
 
+std::optional<uid_t> account_of(pid_t pid) {
+  std::ifstream status(fmt::format("/proc/{}/status", pid));
+  for (std::string word; status >> word;) {
+    uid_t real = 0;
+    uid_t effective = 0;
+    if (word == "Uid:") return status >> real >> effective ? std::optional(effective) : std::nullopt;
+  }
+  return std::nullopt;
+}
+
 std::string words_of(pid_t pid) {
   try {
     const Bytes bytes = read_file(fmt::format("/proc/{}/cmdline", pid), kLargestEnvironmentBytes);

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,9 @@ struct Found {
 /// Of processes that are there; the descriptor is taken before one is looked at, so that what is killed is what was
 /// looked at. None where /proc shows other numbers than ours.
 std::vector<Found> processes_where(const std::function<bool(const Found&)>& fits);
+
+/// As which it runs; nothing of one that has just ended. The owner of /proc/PID is root for whoever hides itself.
+std::optional<uid_t> account_of(pid_t pid);
 
 /// The words of its command line, each with a line's end before and behind it; nothing of one that has just ended.
 std::string words_of(pid_t pid);

@@ -132,8 +132,9 @@ void Database::copy_to(const std::filesystem::path& file) {
                                nullptr);
   if (result == SQLITE_OK) {
     sqlite3_backup* backup = sqlite3_backup_init(copy, "main", handle_, "main");
-    if (backup != nullptr) sqlite3_backup_step(backup, kAllPages);
+    const int step = backup != nullptr ? sqlite3_backup_step(backup, kAllPages) : SQLITE_DONE;
     result = backup != nullptr ? sqlite3_backup_finish(backup) : sqlite3_extended_errcode(copy);
+    if (result == SQLITE_OK && step != SQLITE_DONE) result = step;  // The other one keeps the file to itself.
   }
   const int reason = sqlite3_system_errno(copy);
   sqlite3_close_v2(copy);
@@ -163,8 +164,8 @@ class Database::Blob {
  public:
   Blob(const Database& database, const std::string& table, const std::string& column, std::int64_t row, bool writable)
       : database_(database) {
-    const int result = sqlite3_blob_open(database.handle_, "main", table.c_str(), column.c_str(), row,
-                                         writable ? 1 : 0, &handle_);
+    const int result =
+        sqlite3_blob_open(database.handle_, "main", table.c_str(), column.c_str(), row, writable ? 1 : 0, &handle_);
     if (result == SQLITE_OK) return;
     sqlite3_blob_close(handle_);
     database.fail(result);
@@ -186,12 +187,12 @@ class Database::Blob {
   sqlite3_blob* handle_ = nullptr;
 };
 
-void Database::write_blob(const std::string& table, const std::string& column, std::int64_t row,
-                          const UniqueFd& file) {
+void Database::write_blob(const std::string& table, const std::string& column, std::int64_t row, const UniqueFd& file) {
   Blob blob(*this, table, column, row, true);
   std::vector<std::byte> bytes(kPartBytes);
   for (int at = 0; at < blob.size();) {
-    const ssize_t count = ::read(file.get(), bytes.data(), std::min(bytes.size(), static_cast<std::size_t>(blob.size() - at)));
+    const ssize_t count =
+        ::read(file.get(), bytes.data(), std::min(bytes.size(), static_cast<std::size_t>(blob.size() - at)));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) throw system_error("cannot read an archive of code", errno);
     if (count == 0) throw Error(ErrorCode::kIo, "an archive of code became shorter while it was read");
@@ -202,7 +203,9 @@ void Database::write_blob(const std::string& table, const std::string& column, s
 
 void Database::read_blob(const std::string& table, const std::string& column, std::int64_t row,
                          const std::filesystem::path& file) {
-  std::filesystem::create_directories(file.parent_path());
+  std::error_code failure;
+  std::filesystem::create_directories(file.parent_path(), failure);
+  if (failure) throw system_error(fmt::format("cannot write {}", file.string()), failure.value());
   const std::filesystem::path draft = file.string() + ".restored";
   const UniqueFd made(::open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!made) throw system_error(fmt::format("cannot write {}", draft.string()), errno);
@@ -215,7 +218,8 @@ void Database::read_blob(const std::string& table, const std::string& column, st
     at += static_cast<int>(part.size());
   }
   if (::fsync(made.get()) != 0) throw system_error(fmt::format("cannot write {}", draft.string()), errno);
-  std::filesystem::rename(draft, file);
+  std::filesystem::rename(draft, file, failure);
+  if (failure) throw system_error(fmt::format("cannot write {}", file.string()), failure.value());
 }
 
 std::int64_t Database::last_insert_id() const { return sqlite3_last_insert_rowid(handle_); }

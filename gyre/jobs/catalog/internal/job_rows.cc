@@ -5,7 +5,8 @@ namespace gyre::jobs::catalog {
 std::string select_jobs() {
   return "SELECT id, uuid, workspace_id, experiment_id, cluster_id, name, spec, created_us, provisioning_state, "
          "provisioning_us, execution_state, execution_us, attempts, start_us, end_us, exit_code, error_code, "
-         "error_message, error_details, code, submitter, account, attempts_before, losses, retries, retry_us FROM jobs WHERE ";
+         "error_message, error_details, code, submitter, account, attempts_before, losses, retries, retry_us FROM jobs "
+         "WHERE ";
 }
 
 Job read_job(const Query& row) {

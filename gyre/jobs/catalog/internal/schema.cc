@@ -194,9 +194,9 @@ CREATE TABLE service (
   id INTEGER PRIMARY KEY CHECK (id = 1),
   lease_ms INTEGER NOT NULL,
   backup_us INTEGER,
-  backup_boot TEXT NOT NULL
+  backup_view TEXT NOT NULL
 ) STRICT;
-INSERT INTO service (id, lease_ms, backup_boot) VALUES (1, 0, '');
+INSERT INTO service (id, lease_ms, backup_view) VALUES (1, 0, '');
 CREATE TABLE backup_code (
   id INTEGER PRIMARY KEY,
   workspace_id INTEGER NOT NULL,
@@ -218,8 +218,8 @@ bool is_empty(Database& database) {
 }  // namespace
 
 std::span<const std::string> schema_steps() {
-  static const std::vector<std::string> kSteps = {kFirstVersion, kSecondVersion, kThirdVersion, kFourthVersion,
-                                                  kFifthVersion, kSixthVersion};
+  static const std::vector<std::string> kSteps = {kFirstVersion,  kSecondVersion, kThirdVersion,
+                                                  kFourthVersion, kFifthVersion,  kSixthVersion};
   return kSteps;
 }
 

@@ -1,7 +1,6 @@
 #include "gyre/jobs/drivers/slurm/driver.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <poll.h>
 #include <spdlog/logger.h>
 #include <sys/epoll.h>
@@ -25,6 +24,7 @@
 #include "gyre/jobs/drivers/internal/orders.h"
 #include "gyre/jobs/drivers/slurm/internal/queue.h"
 #include "gyre/jobs/drivers/slurm/internal/script.h"
+#include "gyre/jobs/drivers/slurm/internal/strays.h"
 #include "gyre/net/socket.h"
 
 namespace gyre::jobs::drivers::slurm {
@@ -248,19 +248,7 @@ class SlurmDriver::Work {
   }
 
   std::string end_strays(const std::set<std::string>& jobs, const std::set<std::string>& in_hand) const {
-    const Commands commands(for_slurm(options_.environment));
-    std::vector<std::string> left;
-    for (const ListedJob& job : commands.list()) {
-      const std::string prefix = job_name("");
-      if (is_over(job.state) || !job.name.starts_with(prefix)) continue;
-      const std::string attempt = job.name.substr(prefix.size());
-      if (!jobs.contains(job_of(attempt)) || in_hand.contains(attempt)) continue;
-      commands.cancel(job.id);
-      left.push_back(fmt::format("{} ({})", job.id, attempt));
-    }
-    if (left.empty()) return "";
-    return fmt::format("Slurm's jobs of attempts that this server does not have are being ended: {}",
-                       fmt::join(left, ", "));
+    return slurm::end_strays(Commands(for_slurm(options_.environment)), options_.shared_folder, home_, jobs, in_hand);
   }
 
   const SlurmOptions& options() const { return options_; }

@@ -72,6 +72,7 @@ class SlurmFixture {
     driver_.reset();
     driver_ = std::make_unique<slurm::SlurmDriver>(options_);
   }
+  void end() { driver_.reset(); }
   void kill_agent(const std::string& node) const { signal_agent(node, SIGKILL); }
   /// It hangs: it neither renews its lease nor ends.
   void lose_node(const std::string& node) const { signal_agent(node, SIGSTOP); }
@@ -209,6 +210,27 @@ TEST_F(SlurmJobs, an_attempt_that_was_planned_and_never_submitted_starts_after_t
   EXPECT_TRUE(wait_for_end(order.attempt).succeeded());
   EXPECT_EQ(log(order, "stdout.txt"), "hello\n");
   driver().acknowledge(order.attempt);
+}
+
+// Of a service whose records were restored from a backup, in a new folder.
+TEST_F(SlurmJobs, jobs_of_another_service_are_left_alone_while_it_is_alive_and_cancelled_when_it_is_gone) {
+  const WorkOrder order = this->order("stray", 1, line("touch $AZ_BATCHAI_MOUNT_ROOT/share/runs; sleep 1000"));
+  driver().submit(order);
+  EXPECT_TRUE(wait_until([&] { return exists("runs"); }));
+  slurm::SlurmOptions options = fixture_->options();
+  options.folder = fixture_->options().folder.parent_path() / "restored";
+  slurm::SlurmDriver restored(options);
+  EXPECT_THAT(restored.at_nodes({order}).known, testing::IsEmpty());
+  EXPECT_EQ(restored.end_strays({"another"}, {}), "");
+  EXPECT_EQ(restored.end_strays({"stray"}, {order.attempt}), "");
+  EXPECT_THAT(restored.end_strays({"stray"}, {}), testing::HasSubstr("end that server"));
+  EXPECT_FALSE(job_of(order).empty());
+  EXPECT_EQ(driver().at_nodes({order}).known, std::set<std::string>{order.attempt});
+  fixture_->end();
+  // Not the fixture's, which listens to its driver.
+  EXPECT_TRUE(conformance::wait_until([&] { return restored.end_strays({"stray"}, {}).empty(); }));
+  EXPECT_EQ(job_of(order), "");
+  EXPECT_TRUE(conformance::wait_until([&] { return fixture_->processes_of(order.attempt).empty(); }));
 }
 
 TEST_F(SlurmJobs, no_secret_is_in_what_slurm_gets_and_nothing_is_left_in_the_shared_folder) {

@@ -125,20 +125,31 @@ void Dispatcher::assign_clusters() {
 void Dispatcher::restore() {
   const MutexLock lock(ledger_.mutex);
   ledger_.restored = ledger_.catalog.restored();
-  if (ledger_.restored) take_back(ledger_, options_);
   try {
-    ledger_.catalog.note_lease(options_.lease.count());
+    enter_what_is_new();
   } catch (const Error& error) {
     if (!may_pass(error.code())) throw;
-    options_.logger->warn("backups will not know the lease of this server: {}", error.what());
+    trouble_.meet(error.what());  // A disk that is full, say; turn() tries again.
   }
   const catalog::TimeUs now = options_.wall_clock();
   ledger_.catalog.jobs().for_each_unfinished([&](const catalog::Job& job) GYRE_REQUIRES(ledger_.mutex) {
     if (!job.retry) return;
     const std::chrono::microseconds left(*job.retry - now);
     // The wall clock may have been set meanwhile.
-    if (left.count() > 0) ledger_.retries[job.id] = SteadyClock::now() + std::min<std::chrono::microseconds>(left, options_.longest_retry_pause);
+    if (left.count() > 0)
+      ledger_.retries[job.id] =
+          SteadyClock::now() + std::min<std::chrono::microseconds>(left, options_.longest_retry_pause);
   });
+}
+
+void Dispatcher::enter_what_is_new() {
+  if (entered_) return;
+  if (ledger_.restored) {
+    take_back(ledger_, options_);  // Until end_restore() the lease is the one that the nodes may still have.
+  } else {
+    ledger_.catalog.note_lease(options_.lease.count());
+  }
+  entered_ = ledger_.taken_back = true;
 }
 
 void Dispatcher::end_restore() {
@@ -148,6 +159,7 @@ void Dispatcher::end_restore() {
     if (!std::ranges::all_of(workers_, [](const auto& each) { return each.second->has_taken_over(); })) return;
   }
   ledger_.catalog.end_restore();
+  ledger_.catalog.note_lease(options_.lease.count());
   ledger_.restored.reset();
   options_.logger->info("what nodes still run is known; the restored server goes on");
 }
@@ -208,6 +220,7 @@ void Dispatcher::wait(int limit_ms) {
 void Dispatcher::turn() {
   {
     const MutexLock lock(ledger_.mutex);
+    enter_what_is_new();
     assign_clusters();
     end_restore();
   }

@@ -64,6 +64,8 @@ class Dispatcher {
   void run();
   /// A catalog that was copied from a backup does not know what happened since.
   void restore();
+  /// What this service knows and the catalog does not, once.
+  void enter_what_is_new() GYRE_REQUIRES(ledger_.mutex);
   void end_restore() GYRE_REQUIRES(ledger_.mutex);
   void take_over();
   void turn();
@@ -100,10 +102,11 @@ class Dispatcher {
   Drivers drivers_;
   net::Notifier notifier_;
   Queue queue_ GYRE_GUARDED_BY(ledger_.mutex);
-  Trouble trouble_;                            // The thread's own.
-  bool acted_ = false;                         // In this turn; so is this.
-  SteadyClock::time_point next_forgetting_{};  // And this.
-  std::atomic<bool> asked_{true};              // By somebody who has changed the catalog.
+  Trouble trouble_;                                      // The thread's own.
+  bool acted_ = false;                                   // In this turn; so is this.
+  SteadyClock::time_point next_forgetting_{};            // And this.
+  bool entered_ GYRE_GUARDED_BY(ledger_.mutex) = false;  // By enter_what_is_new().
+  std::atomic<bool> asked_{true};                        // By somebody who has changed the catalog.
   std::atomic<bool> stopping_{false};
   mutable Mutex mutex_;
   std::map<Drivers::Key, std::unique_ptr<Worker>> workers_ GYRE_GUARDED_BY(mutex_);

@@ -164,16 +164,19 @@ std::optional<api::Explanation> Dispatcher::explain(Id job) {
     return api::Explanation{.reason = kUnreadableJob, .message = stored.problem};
   }
   const scheduler::State now = state();
-  if (ledger_.retries.contains(job)) {
-    return api::Explanation{.reason = "retryPause",
-                            .message = "its last attempt ended through no fault of its own; it waits before the next one",
-                            .remedies = {},
-                            .expected_start = described.retry};
+  const auto unusable = problem_of(described.cluster);
+  const auto paused = ledger_.retries.contains(job);
+  if (paused && !unusable) {
+    return api::Explanation{
+        .reason = "retryPause",
+        .message = "its last attempt ended through no fault of its own; it waits before the next one",
+        .remedies = {},
+        .expected_start = described.retry};
   }
   const auto found = scheduler::explain(job, now);
-  if (!found) return std::nullopt;
-  if (const auto problem = problem_of(described.cluster)) {
-    return api::Explanation{.reason = "clusterUnusable", .message = "its cluster cannot be used: " + *problem};
+  if (!found && !paused) return std::nullopt;
+  if (unusable) {
+    return api::Explanation{.reason = "clusterUnusable", .message = "its cluster cannot be used: " + *unusable};
   }
   api::Explanation explanation{.reason = std::string(scheduler::wait_reason_name(found->reason)),
                                .message = found->text};

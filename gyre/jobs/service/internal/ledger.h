@@ -30,6 +30,8 @@ struct Ledger {
   EndLog ends GYRE_GUARDED_BY(mutex);
   /// That the catalog was restored, until it is known what had been running.
   std::optional<catalog::BackupMark> restored GYRE_GUARDED_BY(mutex);
+  /// What the folder knows of it is entered.
+  bool taken_back GYRE_GUARDED_BY(mutex) = false;
   /// When attempts started, by the steady clock; after a restart of the machine, when the service came back.
   std::map<std::string, SteadyClock::time_point> started GYRE_GUARDED_BY(mutex);
   /// Attempts that a service before this one had handed to their drivers, or was about to.

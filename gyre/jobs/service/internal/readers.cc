@@ -18,8 +18,8 @@ Readers::Loan Readers::borrow() {
   try {
     std::unique_ptr<Ledger> lent = take_free();
     if (!lent) {
-      lent = std::make_unique<Ledger>(catalog::Catalog::open_to_read(catalog_),
-                                      writer_.code.folder().parent_path(), null_logger());
+      lent = std::make_unique<Ledger>(catalog::Catalog::open_to_read(catalog_), writer_.code.folder().parent_path(),
+                                      null_logger());
     }
     const MutexLock lock(lent->mutex);
     lent->catalog.begin_reading();

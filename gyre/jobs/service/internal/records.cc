@@ -120,8 +120,7 @@ RetryLimits retry_limits(const spec::JobSpec& job) {
   return limits;
 }
 
-std::chrono::milliseconds retry_pause(int earlier, std::chrono::milliseconds first,
-                                      std::chrono::milliseconds longest) {
+std::chrono::milliseconds retry_pause(int earlier, std::chrono::milliseconds first, std::chrono::milliseconds longest) {
   constexpr int kMostDoublings = 30;
   return std::min(longest, first * (std::int64_t{1} << std::min(earlier, kMostDoublings)));
 }

@@ -23,10 +23,9 @@ int enter_ends(Ledger& ledger, const ServiceOptions& options) GYRE_REQUIRES(ledg
     each.end.cause.message +=
         fmt::format("{}(it ended after the backup was made)", each.end.cause.message.empty() ? "" : " ");
     try {
-      entered += ledger.catalog.attempts().adopt_end(job->id, each.number, each.nodes, each.started, each.ended,
-                                                     each.end)
-                     ? 1
-                     : 0;
+      entered +=
+          ledger.catalog.attempts().adopt_end(job->id, each.number, each.nodes, each.started, each.ended, each.end) ? 1
+                                                                                                                    : 0;
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kInvalidArgument) throw;
       options.logger->warn("attempt {} of job '{}', which ended after the backup was made, is not entered: {}",

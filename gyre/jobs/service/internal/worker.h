@@ -69,6 +69,8 @@ class Worker {
   void end_unknown(const std::set<std::string>& known) GYRE_REQUIRES(ledger_.mutex);
   /// Whether it is news of an attempt that nobody wants, and has been seen to.
   bool settle_unwanted(const drivers::Event& event);
+  /// The uuids of those that its clusters have.
+  std::set<std::string> jobs_that_may_run() GYRE_REQUIRES(ledger_.mutex);
   void wait_for_other_machines(const drivers::Driver& driver, const catalog::BackupMark& mark)
       GYRE_REQUIRES(ledger_.mutex);
   bool serves(catalog::Id cluster) const GYRE_EXCLUDES(mutex_);

@@ -118,13 +118,13 @@ catalog::AttemptEnd Worker::end_of(const Attempt& attempt, const agent::AttemptR
     const auto pause = retry_pause(job.losses + job.retries, options.retry_pause, options.longest_retry_pause);
     end.counts = after_loss ? Counts::kLoss : Counts::kRetry;
     end.retry = options.wall_clock() + std::chrono::microseconds(pause).count();
-    const std::string count = after_loss ? fmt::format("{} of {} after losses", job.losses + 1, limits.after_loss)
-                                         : fmt::format("{} of {} after failures", job.retries + 1,
-                                                       limits.after_other_failure);
-    end.cause = {after_loss ? "nodeLost" : "retry",
-                 fmt::format("{}; the next attempt ({}) begins in {:g} s at the earliest",
-                             result.error ? result.error->message : "", count,
-                             std::chrono::duration<double>(pause).count())};
+    const std::string count = after_loss
+                                  ? fmt::format("{} of {} after losses", job.losses + 1, limits.after_loss)
+                                  : fmt::format("{} of {} after failures", job.retries + 1, limits.after_other_failure);
+    end.cause = {
+        after_loss ? "nodeLost" : "retry",
+        fmt::format("{}; the next attempt ({}) begins in {:g} s at the earliest",
+                    result.error ? result.error->message : "", count, std::chrono::duration<double>(pause).count())};
   } else if (result.error) {
     end.outcome = catalog::AttemptEnd::Outcome::kFailed;
     end.exit_code = result.exit_code;

@@ -6,8 +6,8 @@
 #include <charconv>
 #include <utility>
 
-#include "gyre/base/boot.h"
 #include "gyre/base/error.h"
+#include "gyre/base/process_stat.h"
 #include "gyre/jobs/service/internal/orders.h"
 #include "gyre/jobs/service/internal/records.h"
 #include "gyre/jobs/service/internal/worker.h"
@@ -35,8 +35,12 @@ void Worker::look_around(drivers::Driver& driver) {
   {
     const MutexLock lock(ledger_.mutex);
     if (!ledger_.restored) return;
-    wait_for_other_machines(driver, *ledger_.restored);
-    for (const std::string& uuid : ledger_.catalog.jobs().uuids_of_unsuccessful()) jobs.insert(uuid);
+    if (!ledger_.taken_back) {
+      throw Error(ErrorCode::kUnsupported,
+                  "the server was restored from a backup, and what it knows cannot be written down: its log says why");
+    }
+    jobs = jobs_that_may_run();
+    if (!jobs.empty()) wait_for_other_machines(driver, *ledger_.restored);
     for (const Attempt& attempt : attempts()) {
       try {
         asked.push_back(order_of(ledger_, surroundings_.options, driver, attempt, true));
@@ -57,16 +61,28 @@ void Worker::look_around(drivers::Driver& driver) {
   acted_ = true;
 }
 
+std::set<std::string> Worker::jobs_that_may_run() {
+  std::set<catalog::Id> clusters;
+  {
+    const MutexLock lock(mutex_);
+    clusters = clusters_;
+  }
+  std::set<std::string> uuids;
+  for (const catalog::Id cluster : clusters) uuids.merge(ledger_.catalog.jobs().uuids_of_unsuccessful(cluster));
+  return uuids;
+}
+
 void Worker::wait_for_other_machines(const drivers::Driver& driver, const catalog::BackupMark& mark) {
-  if (driver.sees_all_machines() || mark.boot == boot_id() || ledger_.catalog.jobs().unfinished().empty()) return;
+  if (driver.sees_all_machines() || (!mark.view.empty() && mark.view == view_of_processes())) return;
   const auto lease = std::max(surroundings_.options.lease, std::chrono::milliseconds(mark.lease_ms));
   const auto until = lease + surroundings_.options.margin;
   if (SteadyClock::now() - made_ >= until) return;
-  throw Error(ErrorCode::kUnsupported,
-              fmt::format("the server was restored from a backup that was made on another machine, or before this one "
-                          "was restarted; nothing starts for the first {} s, within which the nodes there end what they "
-                          "run without a server",
-                          std::chrono::ceil<std::chrono::seconds>(until).count()));
+  throw Error(
+      ErrorCode::kUnsupported,
+      fmt::format("the server was restored from a backup that was made on another machine, or before this one "
+                  "was restarted; nothing starts for the first {} s, within which the nodes there end what they "
+                  "run without a server",
+                  std::chrono::ceil<std::chrono::seconds>(until).count()));
 }
 
 void Worker::end_unknown(const std::set<std::string>& known) {
