@@ -1,9 +1,6 @@
 // kill -9 of the service, of agents, of the processes of attempts and of those that hold the ranks, at random points,
 // while jobs are submitted and run: no job is lost, none runs twice, none leaves a process behind, and the events tell
 // all of it. The seed is printed; `./dev test --long` tries 300 kills.
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <cstdlib>
 #include <map>
 #include <optional>
@@ -13,12 +10,10 @@
 #include <vector>
 
 #include "gyre/base/random.h"
-#include "gyre/jobs/service/http_test_support.h"
+#include "gyre/jobs/service/service_process_test_support.h"
 
 namespace gyre::jobs::service {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr int kKills = 40;
 constexpr int kKillsOfALongRun = 300;
@@ -37,48 +32,7 @@ std::vector<int> processes_with(const std::string& file, const std::string& text
   return found;
 }
 
-/// A service with its HTTP interface, as a process of its own.
-class ServiceProcess {
- public:
-  ServiceProcess(const ServiceOptions& options, net::Endpoint endpoint)
-      : options_(options), endpoint_(std::move(endpoint)) {
-    start();
-  }
-  ~ServiceProcess() { kill(); }
-  ServiceProcess(const ServiceProcess&) = delete;
-  ServiceProcess& operator=(const ServiceProcess&) = delete;
-
-  void start() {
-    child_ = ::fork();
-    if (child_ != 0) return;
-    try {
-      const auto service = std::make_shared<Service>(options_);
-      net::http::ServerOptions options;
-      options.endpoints = {endpoint_};
-      options.authenticate = api::make_authenticator(service);
-      const net::http::Server server(std::move(options), api::make_router(service));
-      for (;;) ::pause();
-    } catch (const std::exception& error) {
-      std::fprintf(stderr, "the service ended: %s\n", error.what());
-      ::_exit(1);
-    }
-  }
-  void kill() {
-    if (child_ <= 0) return;
-    ::kill(child_, SIGKILL);
-    int status = 0;
-    ::waitpid(child_, &status, 0);
-    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << "the service ended by itself: " << status;
-    child_ = 0;
-  }
-
- private:
-  ServiceOptions options_;
-  net::Endpoint endpoint_;
-  pid_t child_ = 0;
-};
-
-class KillTest : public JobServiceTest {
+class KillTest : public ServiceProcessTest {
  protected:
   struct Submitted {
     std::string name;
@@ -86,28 +40,7 @@ class KillTest : public JobServiceTest {
     int exit_code = 0;
   };
 
-  KillTest() {
-    make_cluster(kNodes);
-    token_ = service_->create_user({"root", true});
-    service_.reset();  // From now on it is a process of its own.
-    endpoint_ = net::parse_endpoint("unix:" + (folder_.path() / "api.sock").string());
-    process_ = std::make_unique<ServiceProcess>(options_, endpoint_);
-  }
-
-  Json ask(Method method, const std::string& target, const std::string& body = "") const {
-    for (int left = 10;; --left) {
-      try {
-        net::http::Client client({.endpoint = endpoint_, .token = token_, .connect = std::chrono::seconds(30)});
-        const auto answer =
-            client.send({.method = method, .target = net::http::parse_target(target), .headers = {}, .body = body});
-        return answer.body.empty() ? Json() : Json::parse(answer.body);
-      } catch (const Error& error) {
-        // A process that the killed service was about to start holds its listening socket for a moment, and closes it.
-        if (error.code() != ErrorCode::kPeerLost || left == 0) throw;
-      }
-    }
-  }
-  static std::string path_of(const std::string& job) { return "/workspaces/w/experiments/e/jobs/" + job; }
+  KillTest() : ServiceProcessTest(kNodes) { start_process(); }
 
   void submit_next(Random& random) {
     Submitted job{.name = fmt::format("job-{}", jobs_.size()),
@@ -260,9 +193,6 @@ class KillTest : public JobServiceTest {
         << "a process is left";
   }
 
-  std::string token_;
-  net::Endpoint endpoint_;
-  std::unique_ptr<ServiceProcess> process_;
   std::vector<Submitted> jobs_;
   mutable std::set<std::string> finished_;
   std::set<std::string> checked_;
