@@ -260,8 +260,9 @@ ServerCommand::ServerCommand(CLI::App& app)
       ->type_name("NAME=N")
       ->allow_extra_args(false);
   verb_
-      ->add_option("--keep-free", keep_free_,
-                   "Free space on its disk that uploads of code leave for everything else; 0: none")
+      ->add_option(
+          "--keep-free", keep_free_,
+          "Free space on its disk that uploads of code leave for everything else, and new jobs a tenth of; 0: none")
       ->type_name("SIZE")
       ->capture_default_str();
   const auto add_days = [&](const char* name, int& days, const char* what) {
@@ -328,14 +329,16 @@ int ServerCommand::back_up(const std::vector<std::string>& environment) const {
     if (found && !found->folder.empty()) folder = found->folder;
   }
   const jobs::catalog::BackedUpCode code = jobs::service::back_up(folder, file);
-  fmt::print(stderr, "gyre server backup: {} has the catalog of {}, and the code of jobs that have not ended ({} {}, {})\n",
+  fmt::print(stderr,
+             "gyre server backup: {} has the catalog of {}, and the code of jobs that have not ended ({} {}, {})\n",
              file.string(), folder.string(), code.archives, code.archives == 1 ? "archive" : "archives",
              cli::shown_bytes(code.bytes));
   if (!code.jobs_without.empty()) {
-    fmt::print(stderr,
-               "gyre server backup: the code of these jobs is gone, and they will fail if they have to begin again after "
-               "a restore: {}\n",
-               fmt::join(code.jobs_without, ", "));
+    fmt::print(
+        stderr,
+        "gyre server backup: the code of these jobs is gone, and they will fail if they have to begin again after "
+        "a restore: {}\n",
+        fmt::join(code.jobs_without, ", "));
   }
   return 0;
 }

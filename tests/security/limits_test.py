@@ -9,6 +9,7 @@ import json
 import os
 import resource
 import select
+import shutil
 import socket
 import subprocess
 import tarfile
@@ -250,7 +251,7 @@ def link_of(place: Path) -> str:
 
 
 def test_uploads_leave_a_reserve_of_the_disk_and_everything_else_goes_on(server: JobServer) -> None:
-    begin(server, "--keep-free", "900TB")  # More than any disk has.
+    begin(server, "--keep-free", str(2 * shutil.disk_usage(server.folder.parent).free))
     endless_job(server)
     refused = submit_code(server, "code", 1)
     assert refused.returncode != 0
@@ -262,6 +263,19 @@ def test_uploads_leave_a_reserve_of_the_disk_and_everything_else_goes_on(server:
     end_endless_job(server)
     server.ok("job", "list", "-w", "hers")
     server.ok("job", "delete", "plain", "-y", "-w", "hers")
+
+
+def test_new_jobs_leave_a_reserve_of_the_disk_too(server: JobServer) -> None:
+    """A user's queued jobs could fill it: each may be a megabyte long."""
+    begin(server)
+    endless_job(server)
+    server.end()
+    server.start("--keep-free", "9000TB")  # A tenth of it is more than any disk has.
+    refused = server.verb("job", "submit", "-n", "plain", "--", "true", account="ada", env=HERS)
+    assert refused.returncode != 0
+    assert "it takes no more jobs now" in refused.stderr
+    server.ok("job", "list", "-w", "hers")
+    end_endless_job(server)
 
 
 def test_an_archive_that_no_node_could_unpack_is_refused_by_the_server(server: JobServer) -> None:

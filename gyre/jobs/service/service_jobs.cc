@@ -8,6 +8,7 @@
 #include "gyre/jobs/agent/mounts.h"
 #include "gyre/jobs/api/errors.h"
 #include "gyre/jobs/service/internal/accounts.h"
+#include "gyre/jobs/service/internal/disk_reserve.h"
 #include "gyre/jobs/service/internal/records.h"
 #include "gyre/jobs/service/internal/work.h"
 #include "gyre/jobs/service/service.h"
@@ -34,6 +35,9 @@ void check_container(const spec::JobSpec& job, const spec::ClusterSpec& cluster,
   throw ServiceError(ServiceError::Kind::kInvalid, "ContainersNotSupported",
                      fmt::format("the job cannot run on cluster '{}': {}", name, *why));
 }
+
+/// New jobs need little. What they leave is for the jobs that the service has.
+constexpr std::uint64_t kReservesPerJobReserve = 10;
 
 std::string state_sentence(catalog::ExecutionState state, int attempts) {
   const std::string times = attempts == 1 ? "in its first attempt" : fmt::format("in attempt {}", attempts);
@@ -186,6 +190,8 @@ api::Created<api::Job> Service::submit(const api::JobName& name, const api::Subm
                          fmt::format("there is no archive of code {}; upload it before", submission.code),
                          submission.code);
     }
+    check_reserve(work_->options.folder, text.text.size(), work_->options.keep_free_bytes / kReservesPerJobReserve,
+                  "no more jobs", "");
     const auto its_cluster = stored_spec(cluster);
     if (!its_cluster.spec) {
       throw ServiceError(ServiceError::Kind::kConflict, kUnreadableCluster,

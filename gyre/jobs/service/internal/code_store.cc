@@ -15,6 +15,7 @@
 
 #include "gyre/base/error.h"
 #include "gyre/jobs/api/errors.h"
+#include "gyre/jobs/service/internal/disk_reserve.h"
 
 namespace gyre::jobs::service {
 
@@ -91,19 +92,6 @@ void check_workspace(std::uint64_t held, std::uint64_t bytes, std::uint64_t most
           (held + bytes) >> 30, most >> 30));
 }
 
-void check_reserve(const fs::path& folder, std::uint64_t coming, std::uint64_t bytes, std::uint64_t reserve) {
-  if (reserve == 0) return;
-  std::error_code failure;
-  const fs::space_info space = fs::space(folder, failure);
-  if (failure || space.available >= reserve + coming + bytes) return;
-  throw api::ServiceError(
-      api::ServiceError::Kind::kNoRoom, "DiskReserve",
-      fmt::format("the server's disk has {} bytes free, of which it keeps {} for the jobs that it has (`gyre server "
-                  "--keep-free`), so it takes no archive of code of {} bytes now; ask an administrator to free some "
-                  "space in {}, or leave files out in .gyreignore",
-                  space.available, reserve, bytes, folder.parent_path().string()));
-}
-
 /// What was renamed into the folder stays there.
 void make_durable(const fs::path& folder) {
   const UniqueFd opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -159,7 +147,8 @@ std::shared_ptr<void> CodeStore::room_for(catalog::Id workspace, const std::stri
   const Held held = this->held(workspace, user);
   check_share(user, held.of_user, bytes, limits.bytes_per_user);
   check_workspace(held.of_workspace, bytes, limits.bytes_per_workspace);
-  check_reserve(folder_, held.coming, bytes, limits.keep_free_bytes);
+  check_reserve(folder_.parent_path(), held.coming + bytes, limits.keep_free_bytes,
+                fmt::format("no archive of code of {} bytes", bytes), ", or leave files out in .gyreignore");
   const std::uint64_t number = next_++;
   coming_[number] = {workspace, user, bytes};
   return {nullptr, [this, number](const void*) {
