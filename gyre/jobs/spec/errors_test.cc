@@ -68,6 +68,13 @@ TEST(errors, what_is_too_long_for_an_argument_or_an_environment_is_refused) {
   EXPECT_EQ(first_of(program(std::string(60'000, 'x'))), "");
   EXPECT_THAT(first_of(program(std::string(70'000, 'x'))), HasSubstr("program has 140013 bytes as a line of a shell"));
   EXPECT_THAT(first_of(program(std::string(20'000, '\''))), HasSubstr("as a line of a shell"));
+  const auto script = [](const std::string& path, const std::string& arguments) {
+    return R"("horovodSettings": {"pythonScriptFilePath": ")" + path + R"(", "commandLineArgs": ")" + arguments +
+           R"("})";
+  };
+  EXPECT_EQ(first_of(script("train.py", std::string(120'000, 'x'))), "");
+  EXPECT_THAT(first_of(script(std::string(70'000, 'x'), std::string(70'000, 'x'))),
+              HasSubstr("/properties/horovodSettings/commandLineArgs has 140009 bytes as a line of a shell"));
   std::string variables;
   for (int i = 0; i < 12; ++i) {
     variables += (i == 0 ? "" : ", ") + (R"({"name": "V)" + std::to_string(i)) + R"(", "value": ")" +

@@ -18,10 +18,6 @@ constexpr std::string_view kScript = "pythonScriptFilePath";
 constexpr std::string_view kInterpreter = "pythonInterpreterPath";
 constexpr std::string_view kConfig = "configFilePath";
 
-std::string read_args(ObjectReader& block, std::string_view name = "commandLineArgs") {
-  return block.text(name).value_or("");
-}
-
 std::optional<int> read_process_count(ObjectReader& block) { return block.integer("processCount", 1, kMostProcesses); }
 
 PythonScript read_python(ObjectReader& block) {
@@ -45,6 +41,25 @@ void check_line_of(ObjectReader& block, const std::vector<std::string>& words, s
                           bytes, kLongestArgument));
 }
 
+std::vector<std::string> words_of(const PythonScript& python) {
+  return {python.interpreter_path.value_or(""), python.script_file_path};
+}
+
+std::vector<std::string> words_of(const std::variant<ConfigFile, PythonScript>& program) {
+  if (const auto* script = std::get_if<PythonScript>(&program)) return words_of(*script);
+  return {std::get<ConfigFile>(program).path};
+}
+
+/// Of the program, with which they become one line of a shell.
+template <typename Program>
+std::string read_args(ObjectReader& block, const Program& program, std::string_view name = "commandLineArgs") {
+  std::string arguments = block.text(name).value_or("");
+  std::vector<std::string> words = words_of(program);
+  words.push_back(arguments);
+  check_line_of(block, words, name);
+  return arguments;
+}
+
 Toolkit read_custom(ObjectReader& block, int) { return CustomToolkitSettings{block.required_text("commandLine")}; }
 
 Toolkit read_custom_mpi(ObjectReader& block, int) {
@@ -59,7 +74,7 @@ template <typename Settings>
 Toolkit read_python_under_mpi(ObjectReader& block, int) {
   Settings settings;
   settings.python = read_python(block);
-  settings.command_line_args = read_args(block);
+  settings.command_line_args = read_args(block, settings.python);
   settings.process_count = read_process_count(block);
   return settings;
 }
@@ -100,7 +115,7 @@ Toolkit read_cntk(ObjectReader& block, int) {
     if (block.text_or_nothing(kConfig)) block.error(kConfig, "is for languageType BrainScript; this is Python");
     settings.program = read_python(block);
   }
-  settings.command_line_args = read_args(block);
+  settings.command_line_args = read_args(block, settings.program);
   settings.process_count = read_process_count(block);
   return settings;
 }
@@ -108,7 +123,7 @@ Toolkit read_cntk(ObjectReader& block, int) {
 Toolkit read_caffe(ObjectReader& block, int) {
   CaffeSettings settings;
   settings.program = read_config_or_script(block);
-  settings.command_line_args = read_args(block);
+  settings.command_line_args = read_args(block, settings.program);
   settings.process_count = read_process_count(block);
   return settings;
 }
@@ -116,7 +131,7 @@ Toolkit read_caffe(ObjectReader& block, int) {
 Toolkit read_caffe2(ObjectReader& block, int) {
   Caffe2Settings settings;
   settings.python = read_python(block);
-  settings.command_line_args = read_args(block);
+  settings.command_line_args = read_args(block, settings.python);
   return settings;
 }
 
@@ -126,7 +141,7 @@ constexpr Words<PyTorchBackend, 3> kPyTorchBackends = {
 Toolkit read_pytorch(ObjectReader& block, int) {
   PyTorchSettings settings;
   settings.python = read_python(block);
-  settings.command_line_args = read_args(block);
+  settings.command_line_args = read_args(block, settings.python);
   settings.process_count = read_process_count(block);
   settings.communication_backend = block.choice("communicationBackend", kPyTorchBackends);
   return settings;
@@ -138,9 +153,9 @@ Toolkit read_tensorflow(ObjectReader& block, int node_count) {
   settings.python = read_python(block);
   if (block.reading().version == ApiVersion::k2017_09_01_preview && !block.has(kMasterArgs))
     block.warning(kMasterArgs, "is missing; version 2017-09-01-preview requires it");
-  settings.master_command_line_args = read_args(block, kMasterArgs);
-  settings.worker_command_line_args = read_args(block, "workerCommandLineArgs");
-  settings.parameter_server_command_line_args = read_args(block, "parameterServerCommandLineArgs");
+  settings.master_command_line_args = read_args(block, settings.python, kMasterArgs);
+  settings.worker_command_line_args = read_args(block, settings.python, "workerCommandLineArgs");
+  settings.parameter_server_command_line_args = read_args(block, settings.python, "parameterServerCommandLineArgs");
   settings.worker_count = block.integer("workerCount", 1, kMostProcesses);
   settings.parameter_server_count = block.integer("parameterServerCount", 0, kMostNodes);
   if (settings.parameter_server_count.value_or(0) > node_count) {
