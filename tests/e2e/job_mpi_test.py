@@ -8,18 +8,21 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from typing import Any
 
 import pytest
 from article_job import ARTICLE, make_share, script
 from other_user import NOBODY
+from other_user import PYTHON as OTHER_USERS_PYTHON
 
 # What both launchers tell their ranks, and what each rank must find of the job, of its own node and in its folder.
 LINE = (
     "echo rank ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} of ${OMPI_COMM_WORLD_SIZE:-$PMI_SIZE} on $AZ_BATCH_NODE_ID "
     "has $OWN and $TOKEN at $AZ_BATCHAI_INPUT_DATA in the folder of $(cat name)"
 )
+ROOT = Path(__file__).resolve().parents[2]
 MOUNTED = "$AZ_BATCHAI_MOUNT_ROOT/external"
 INTEL_MPI = Path(sys.prefix) / "intel-mpi"
 needs_intel_mpi = pytest.mark.skipif(
@@ -99,6 +102,30 @@ def test_mpi_starts_ranks_on_all_nodes_and_each_has_the_jobs_and_its_nodes_varia
         assert words[7:10] == ["mpi's", "and", "***"], done.stdout
         assert words[11].endswith("/external/data")
         assert words[-1] == words[5], done.stdout
+
+
+def test_a_horovod_script_under_open_mpi_finds_gyre_where_there_is_no_horovod(gyre: Path) -> None:
+    """It ended with "No module named 'horovod'"; only the ranks of `gyre run` had it."""
+    with make_share() as share:
+        script_file = share / "train.py"
+        script_file.write_text(
+            "import os, sys\nimport horovod.torch as hvd\nhvd.init()\n"
+            "by_mpi = 'OMPI_COMM_WORLD_RANK' in os.environ\n"
+            "os.write(1, f'rank {hvd.rank()} of {hvd.size()} {sys.argv[1:]} {by_mpi}\\n'.encode())\n"
+        )
+        settings = {
+            "pythonScriptFilePath": f"{MOUNTED}/train.py",
+            "pythonInterpreterPath": OTHER_USERS_PYTHON if os.geteuid() == 0 else sys.executable,
+            "commandLineArgs": "--lr 'a b'",
+            "processCount": 2,
+        }
+        packages = f"{ROOT / 'python'}:{sysconfig.get_path('purelib')}"
+        variables = [{"name": "PYTHONPATH", "value": packages}]
+        properties = {"nodeCount": 1, "environmentVariables": variables, "horovodSettings": settings}
+        done = run_job(gyre, share, properties)
+        assert done.returncode == 0, done.stderr
+        lines = sorted(line for line in done.stdout.splitlines() if line.startswith("rank"))
+        assert lines == [f"rank {rank} of 2 ['--lr', 'a b'] True" for rank in range(2)], done.stdout
 
 
 @pytest.mark.needs_programs("mpirun.openmpi")

@@ -32,6 +32,7 @@ std::string python_line(const spec::PythonScript& python, const std::string& arg
 struct MpiProgram {
   std::string line;
   int processes = 1;
+  std::string without_gyre_run{};  ///< The line, where `gyre run` does not start it, if it is another one then.
 };
 
 std::string cntk_line(const spec::CntkSettings& settings) {
@@ -55,7 +56,9 @@ std::optional<MpiProgram> mpi_program(const spec::JobSpec& job) {
   const auto with_line = [&](std::string line) { return MpiProgram{std::move(line), spec::process_count(job)}; };
   if (const auto* mpi = std::get_if<spec::CustomMpiSettings>(&job.toolkit)) return with_line(mpi->command_line);
   if (const auto* horovod = std::get_if<spec::HorovodSettings>(&job.toolkit)) {
-    return with_line(python_line(horovod->python, horovod->command_line_args));
+    MpiProgram program = with_line(python_line(horovod->python, horovod->command_line_args));
+    program.without_gyre_run = join_words(internal::horovod_command(horovod->python), horovod->command_line_args);
+    return program;
   }
   if (const auto* chainer = std::get_if<spec::ChainerSettings>(&job.toolkit)) {
     return with_line(python_line(chainer->python, chainer->command_line_args));
@@ -95,7 +98,9 @@ std::vector<NodePlan> under_mpi(const WorkOrder& order, const MpiProgram& progra
   if (runs_directly(order.job, program) && !by_gyre) return once_on_master(order, program.line);
   const Mpi mpi = facts.front().mpi;
   const bool same = !by_gyre && std::ranges::all_of(facts, [&](const NodeFacts& each) { return each.mpi == mpi; });
-  return once_on_master(order, internal::mpi_line(order, program.line, program.processes, same ? mpi : Mpi::kNone));
+  const bool by_mpi = same && mpi != Mpi::kNone;
+  const std::string& line = by_mpi && !program.without_gyre_run.empty() ? program.without_gyre_run : program.line;
+  return once_on_master(order, internal::mpi_line(order, line, program.processes, by_mpi ? mpi : Mpi::kNone));
 }
 
 /// Processes with a number each, in blocks over the nodes; they are ranks for whoever wants to know.

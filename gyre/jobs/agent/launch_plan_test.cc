@@ -62,7 +62,8 @@ TEST(LaunchPlan, mpi_programs_run_under_mpirun_where_all_nodes_have_it) {
   EXPECT_THAT(line, HasSubstr("--mca btl_tcp_if_exclude docker0,lo"));
   EXPECT_THAT(line, HasSubstr("plm_rsh_agent \"$GYRE_REMOTE_SHELL\""));
   EXPECT_THAT(line, HasSubstr(R"(bash -c 'cd "$AZ_BATCHAI_JOB_WORK_DIR" || exit; )"
-                              R"("/opt/python" "$AZ_BATCHAI_INPUT_SCRIPTS/train.py" --epochs 1')"));
+                              R"(gyre_python="/opt/python"; )"));
+  EXPECT_THAT(line, HasSubstr(R"("$gyre_python" $gyre_module "$AZ_BATCHAI_INPUT_SCRIPTS/train.py" --epochs 1')"));
 }
 
 TEST(LaunchPlan, mpi_programs_run_under_gyre_run_where_a_node_has_no_mpi) {

@@ -122,11 +122,22 @@ std::string in_single_quotes(std::string_view text) {
   return quoted + "'";
 }
 
+std::string interpreter_word(const spec::PythonScript& python) {
+  return python.interpreter_path ? in_double_quotes(*python.interpreter_path)
+                                 : "\"$(command -v python || command -v python3 || echo python)\"";
+}
+
 std::string python_command(const spec::PythonScript& python) {
-  const std::string interpreter = python.interpreter_path
-                                      ? in_double_quotes(*python.interpreter_path)
-                                      : "\"$(command -v python || command -v python3 || echo python)\"";
-  return interpreter + " " + in_double_quotes(python.script_file_path);
+  return interpreter_word(python) + " " + in_double_quotes(python.script_file_path);
+}
+
+std::string horovod_command(const spec::PythonScript& python) {
+  return fmt::format(
+      "gyre_python={}; gyre_module=; \"$gyre_python\" -c \"import sys, importlib.util; "
+      "sys.exit(not getattr(importlib.util.find_spec('gyre'), 'origin', None))\" 2> /dev/null && gyre_module=\"-m "
+      "gyre.horovod\"; "
+      "\"$gyre_python\" $gyre_module {}",
+      interpreter_word(python), in_double_quotes(python.script_file_path));
 }
 
 std::string gyre_run_line(const WorkOrder& order, const std::string& command, int processes, int servers) {

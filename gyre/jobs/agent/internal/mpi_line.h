@@ -21,6 +21,9 @@ std::string program_word(std::string_view text, const WorkOrder& order);
 
 /// The interpreter ("python" of the PATH, or python3 where there is no python, when none is named) and the script.
 std::string python_command(const spec::PythonScript& python);
+/// The same for a script that imports Horovod, where no `gyre run --horovod-compat` starts it: Gyre stands in for one
+/// that the interpreter does not have (`python -m gyre.horovod`), if the interpreter has Gyre.
+std::string horovod_command(const spec::PythonScript& python);
 
 /// The line that runs the shell line `line` in `processes` processes over the order's nodes, under that MPI, or under
 /// `gyre run` where there is none. Every process gets the job's variables.
