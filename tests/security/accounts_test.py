@@ -199,7 +199,9 @@ def test_a_folder_of_another_account_in_a_jobs_way_is_named_with_what_opens_it(t
     log.parents[3].chmod(0o755)
     name = team.submit("bob", "--logs", MOUNT, "--", "true").stdout.strip()
     said = team.server.verb("job", "wait", name).stderr
-    assert "/experiments/default/jobs' belongs to 'ada', who can let others make folders there: `chmod a+rwxt" in said
+    # As it is called where she can see it, not in the mount namespace of the job.
+    assert f"'{log.parents[3]}' belongs to 'ada', who can let others make folders there: " in said
+    assert f"`chmod a+rwxt {log.parents[3]}`" in said
 
 
 LISTS_FILES = """

@@ -126,11 +126,14 @@ void NodeRun::make_place(const std::string& what, const std::string& folder) con
     failure = make_shared_folders(fs::path(folder.substr(0, own + 1) + segment).parent_path());
   if (!failure) fs::create_directories(folder, failure);
   if (!failure) return;
-  throw unusable_path(order(),
-                      fmt::format("cannot make a place for {}: user '{}', as whom the job runs, cannot make the folder "
-                                  "{}: {}{}",
-                                  what, user_name(own_user().user), folder, failure.message(), who_may_open(folder)),
-                      "path", folder);
+  const MountPlan mounts = plan_mounts(order(), folders_);
+  const auto outside = [&](const fs::path& place) { return resolved(place, mounts); };
+  throw unusable_path(
+      order(),
+      fmt::format("cannot make a place for {}: user '{}', as whom the job runs, cannot make the folder "
+                  "{}: {}{}",
+                  what, user_name(own_user().user), folder, failure.message(), who_may_open(folder, outside)),
+      "path", folder);
 }
 
 void NodeRun::make_places() {

@@ -48,7 +48,7 @@ std::error_code make_shared_folders(const fs::path& folder) {
   return failure ? failure : make_in(above, folder);
 }
 
-std::string who_may_open(const fs::path& path) {
+std::string who_may_open(const fs::path& path, const std::function<fs::path(const fs::path&)>& outside) {
   fs::path nearest = path;
   struct stat status{};
   while (::stat(nearest.c_str(), &status) != 0) {
@@ -56,8 +56,9 @@ std::string who_may_open(const fs::path& path) {
     nearest = nearest.parent_path();
   }
   if (!S_ISDIR(status.st_mode) || ::access(nearest.c_str(), W_OK | X_OK) == 0) return "";
-  return fmt::format("; '{}' belongs to '{}', who can let others make folders there: `chmod a+rwxt {}`",
-                     nearest.string(), name_of_account(status.st_uid), nearest.string());
+  const std::string place = outside(nearest).string();
+  return fmt::format("; '{}' belongs to '{}', who can let others make folders there: `chmod a+rwxt {}`", place,
+                     name_of_account(status.st_uid), place);
 }
 
 }  // namespace gyre::jobs::agent::internal
