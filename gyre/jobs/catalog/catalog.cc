@@ -27,6 +27,8 @@ namespace {
 /// A service that is killed while it starts a program leaves a process that has the lock until it becomes that program.
 constexpr std::chrono::seconds kLongestInheritance{5};
 constexpr int kLockPauseMs = 10;
+/// A service that starts, and finds what a killed one has left, keeps the file to itself for moments.
+constexpr std::chrono::seconds kLongestLock{5};
 
 /// Whether there is a process of that number; a word that is no number counts as one.
 bool is_alive(const char* number) {
@@ -64,6 +66,16 @@ UniqueFd take_lock(const std::filesystem::path& path) {
   return lock;
 }
 
+void copy_when_unlocked(const std::filesystem::path& path, const std::filesystem::path& copy) {
+  for (const Deadline deadline = Deadline::after(kLongestLock);; ::poll(nullptr, 0, kLockPauseMs)) {
+    try {
+      return Database(path, Database::Access::kRead).copy_to(copy);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kTimeout || deadline.passed()) throw;
+    }
+  }
+}
+
 }  // namespace
 
 Catalog::Catalog(std::unique_ptr<Store> store) : store_(std::move(store)) {}
@@ -85,7 +97,7 @@ void Catalog::back_up(const std::filesystem::path& path, const std::filesystem::
   if (std::filesystem::exists(std::filesystem::symlink_status(copy, failure))) {
     throw Error(ErrorCode::kInvalidArgument, fmt::format("{} exists; name a new file for the backup", copy.string()));
   }
-  Database(path, Database::Access::kRead).copy_to(copy);
+  copy_when_unlocked(path, copy);
   try {
     Database made(copy);
     migrate(made, schema_steps());
