@@ -90,7 +90,7 @@ class Setting:
         return ["--seconds", str(max(0.05, self.seconds))]
 
     def files(self, size_bytes: int) -> Path:
-        """A folder with about so many megabytes in files of that size, or in 16 smaller ones, so that each node owns some."""
+        """A folder with about so many megabytes in files of that size, or in 16 smaller ones: each node owns some."""
         folder = self.launcher.file("set")
         count = max(_FEWEST_FILES, megabytes(self.megabytes) // size_bytes)
         random_files(folder, count, min(size_bytes, megabytes(self.megabytes) // _FEWEST_FILES))

@@ -116,10 +116,10 @@ class Client:
         """Queues a job: the properties of a job.json, the file (JSON), or a `command` that runs under `gyre run`
         with this number of `processes` (1) on each of `nodes` nodes, and this number of parameter `servers` (0) for
         all of them; if it fails it is started again, at most `restarts` (0) times; after failures that are not its own
-        there are at most `retries` (0) further attempts, and 19 more after lost nodes, unless it is given as 0. Without `cluster`, and if the job names none, it uses the
-        workspace's only cluster. `code`: a folder; the job runs in a copy of it on every
-        node. .gyreignore, or else .gitignore, excludes files. `output`: patterns ("*.pt", "results") of the files
-        that the job writes there, to keep as output directory "work"."""
+        there are at most `retries` (0) further attempts, and 19 more after lost nodes, unless it is given as 0. Without
+        `cluster`, and if the job names none, it uses the only cluster of the workspace. `code`: a folder; the job runs
+        in a copy of it on every node. .gyreignore, or else .gitignore, excludes files. `output`: patterns ("*.pt",
+        "results") of the files that the job writes there, to keep as output directory "work"."""
         if (job is None) == (command is None):
             raise InvalidArgumentError("submit() takes either a job or a command")
         settings = {"processesPerNode": processes, "servers": servers, "restarts": restarts, "retries": retries}
