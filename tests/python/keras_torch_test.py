@@ -107,8 +107,11 @@ def test_sparse_gradients_of_torch_are_refused(run_ranks) -> None:
 def another_back_end_is_refused() -> None:
     hvd.init()
     keras.backend.backend = lambda: "jax"
-    told = fails_with(UnsupportedError, lambda: hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)))
+    optimizer = keras.optimizers.SGD(0.1)
+    plain = type(optimizer)
+    told = fails_with(UnsupportedError, lambda: hvd.DistributedOptimizer(optimizer))
     assert "tensorflow and torch, not with 'jax'; set KERAS_BACKEND" in told
+    assert type(optimizer) is plain, "left as something that is called distributed and reduces nothing"
 
 
 def test_other_back_ends_are_refused(run_ranks) -> None:

@@ -59,7 +59,6 @@ class DistributedMixin:
     _gyre: Distribution | None = None
     built: bool
     _trainable_variables: list[Any]
-    _iterations: Any
 
     def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> Any:
         """The ranks' gradients reduced, then the class's own apply(). Collective."""
@@ -189,9 +188,15 @@ def _accumulate(
         state.forget_passes()
 
     def only_count() -> None:
-        optimizer._iterations.assign_add(1)
+        _counter_of(optimizer).assign_add(1)
 
     state.back_end.conditionally(keras.ops.equal(state.passes, state.passes_per_step), step, only_count)
+
+
+def _counter_of(optimizer: Any) -> Any:
+    """The variable behind `iterations`, which counts steps rather than calls under gradient_accumulation_steps. Keras's
+    first versions have only that."""
+    return optimizer._iterations if hasattr(optimizer, "_iterations") else optimizer.iterations
 
 
 def _refuse_inside_loss_scaling() -> None:
@@ -247,6 +252,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     _check(optimizer, op, gradient_predivide_factor, backward_passes_per_step)
     if isinstance(groups, int) and groups < 0:
         raise InvalidArgumentError(f"groups must be a number of lists or lists of variables, not {groups}")
+    framework = back_end()
     included = process_set is global_process_set or process_set.included()
     runtime = runtime_of(process_set, "DistributedOptimizer") if included else current()
     reduction = Reduction(op, 1.0 / gradient_predivide_factor, gradient_predivide_factor)
@@ -262,7 +268,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     state = Distribution(
         runtime=runtime,
         exchange=exchange,
-        back_end=back_end(),
+        back_end=framework,
         compression=Compression.none if wire is not None else compression,
         sparse_as_dense=sparse_as_dense,
         passes_per_step=backward_passes_per_step,

@@ -328,7 +328,8 @@ class GradientExchange:
             self._ends_with = None  # Of a checkpointed part; the outer one will produce more gradients.
             return
         # Not those of another thread's backward(). Their first gradients may have come in another order elsewhere.
-        waiting = [exchange for exchange in self.runtime.exchanges() if exchange._ends_with == number]
+        others = self.runtime.exchanges()  # Keras's among them, in a program with both.
+        waiting = [one for one in others if isinstance(one, GradientExchange) and one._ends_with == number]
         for exchange in sorted(waiting, key=lambda one: one.place):
             exchange._end_with_backward()
 
