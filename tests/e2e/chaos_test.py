@@ -19,6 +19,7 @@ import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -32,8 +33,9 @@ NODES = 4
 LINES = 12
 USERS = ("daemon", "games", "nobody")
 STOPPED_SECONDS = rounds(10, 30)
-LEASE_SECONDS = 5
+OPTIONS = ("--lease", "5", "--keep-free", "0")  # The reserve that a server keeps free is larger than its disk here.
 LONGEST_SECONDS = rounds(240, 7_200)
+LONGEST_ABSENCE_SECONDS = 120  # Of a server that is killed, stopped or has no room.
 PRIVATE = 'mount --make-rprivate / && exec "$@"'
 # What failures may say, from the first to the last word: what happened where, and why. All but the last are not the
 # job's own; that is the kill of a process that had just become the job's command.
@@ -105,7 +107,7 @@ class Chaos:
     def kill_server(self) -> bool:
         with self.lock:
             self.server.end(signal.SIGKILL)
-            self.server.start("--lease", str(LEASE_SECONDS))
+            self.server.start(*OPTIONS)
         return True
 
     def stop_server(self) -> bool:
@@ -171,7 +173,7 @@ def submit(server: JobServer, chaos: Chaos, name: str, user: str) -> None:
     line = f"sh $AZ_BATCHAI_MOUNT_ROOT/external/job.sh {name}"
     properties = {"cluster": {"id": "pool"}} | server.custom(line)
     file = server.job_file(properties, f"{user}.json")
-    deadline = time.monotonic() + LONGEST_SECONDS
+    deadline = time.monotonic() + LONGEST_ABSENCE_SECONDS
     token = server.tmp_path / f"{user}.token"
     while True:
         done = server.verb("job", "submit", str(file), "--name", name, "--token-file", str(token))
@@ -229,7 +231,7 @@ def main(gyre: Path, home: Path) -> None:
         server.share.chmod(
             0o755
         )  # Each account gets its jobs' folders from the agents, as on a share for several people.
-    server.start("--lease", str(LEASE_SECONDS))
+    server.start(*OPTIONS)
     server.ok("cluster", "create", "pool", "-t", str(NODES), "--mount", f"external={server.share}")
     names = {user: [f"{user}-{i}" for i in range(JOBS // len(USERS))] for user in USERS}
     for user in USERS:
@@ -243,14 +245,13 @@ def main(gyre: Path, home: Path) -> None:
     begin = time.monotonic()
     harm.start()
     try:
-        submitters = [
-            threading.Thread(target=lambda user=user: [submit(server, chaos, name, user) for name in names[user]])
-            for user in USERS
-        ]
-        for thread in submitters:
-            thread.start()
-        for thread in submitters:
-            thread.join()
+        with ThreadPoolExecutor(len(USERS)) as submitters:
+            submitted = [
+                submitters.submit(lambda user=user: [submit(server, chaos, name, user) for name in names[user]])
+                for user in USERS
+            ]
+        for each in submitted:
+            each.result()
         # Most of them end in the midst of it.
         while time.monotonic() < begin + rounds(20, LONGEST_SECONDS) and sum(ended(states(server))) < JOBS * 0.9:
             time.sleep(0.5)
