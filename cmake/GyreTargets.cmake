@@ -56,11 +56,17 @@ endif()
 set(gyre_precompiled_headers_library <spdlog/logger.h> <algorithm> <array> <atomic> <chrono> <condition_variable> <cstdint> <cstring>
   <functional> <map> <memory> <mutex> <optional> <span> <string> <string_view> <thread> <unordered_map> <utility> <vector>)
 set(gyre_precompiled_headers_test <gmock/gmock.h> <gtest/gtest.h> ${gyre_precompiled_headers_library})
+# libtorch's headers take ten seconds per file, and less than one from here. For libraries, programs and tests alike: it takes half a minute to make.
+set(gyre_precompiled_headers_torch ${gyre_precompiled_headers_library} <ATen/ATen.h>)
 
 # gyre_precompile(target kind): parses those headers once for all targets of a kind, instead of once per file. The first target
 # of a kind makes the precompiled header, the others use it. Without effect where the preset turns precompiled headers off
 # (`lint` and the sanitizers), so that a file which includes too little is found there.
 function(gyre_precompile target kind)
+  get_target_property(type ${target} TYPE)
+  if(type STREQUAL "EXECUTABLE" AND NOT kind STREQUAL "test")
+    target_compile_options(${target} PRIVATE -fPIC)  # As the libraries, which use the same precompiled header.
+  endif()
   get_property(owner GLOBAL PROPERTY gyre_precompiled_${kind})
   if(owner)
     target_precompile_headers(${target} REUSE_FROM ${owner})
@@ -70,9 +76,9 @@ function(gyre_precompile target kind)
   endif()
 endfunction()
 
-# gyre_library(base SOURCES a.cc b.cc DEPENDS fmt::fmt)
+# gyre_library(base SOURCES a.cc b.cc DEPENDS fmt::fmt [LIBTORCH]). LIBTORCH: its files include libtorch.
 function(gyre_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;PRIVATE_DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "LIBTORCH" "" "SOURCES;DEPENDS;PRIVATE_DEPENDS" ${ARGN})
   add_library(gyre_${name} STATIC ${ARG_SOURCES})
   add_library(gyre::${name} ALIAS gyre_${name})
   target_link_libraries(gyre_${name} PUBLIC ${ARG_DEPENDS} PRIVATE gyre_flags ${ARG_PRIVATE_DEPENDS})
@@ -82,7 +88,11 @@ function(gyre_library name)
   # names stay within one library or program, so that calls among them need no detour.
   set_target_properties(gyre_${name} PROPERTIES CXX_VISIBILITY_PRESET default)
   target_compile_options(gyre_${name} PRIVATE -fno-semantic-interposition)
-  gyre_precompile(gyre_${name} library)
+  if(ARG_LIBTORCH)
+    gyre_precompile(gyre_${name} torch)
+  else()
+    gyre_precompile(gyre_${name} library)
+  endif()
 endfunction()
 
 # gyre_may_load_parquet(target): whoever builds this program alone gets libgyre_parquet too, which nothing links.
@@ -92,20 +102,24 @@ function(gyre_may_load_parquet target)
   endif()
 endfunction()
 
-# gyre_test(base SOURCES error_test.cc DEPENDS gyre::base [TIMEOUT seconds]): one test binary per folder.
+# gyre_test(base SOURCES error_test.cc DEPENDS gyre::base [LIBTORCH] [TIMEOUT seconds]): one test binary per folder.
 # CTest starts them by tests/support/run_test.cc, which names what they leave behind.
 # One OpenMP thread each, because ctest runs as many tests at once as there are cores: more of them would only spin.
 function(gyre_test name)
   if(NOT GYRE_BUILD_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "LIBTORCH" "TIMEOUT" "SOURCES;DEPENDS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
   add_executable(gyre_${name}_test ${ARG_SOURCES})
   target_link_libraries(gyre_${name}_test PRIVATE ${ARG_DEPENDS} gyre_flags GTest::gtest GTest::gmock GTest::gtest_main)
-  gyre_precompile(gyre_${name}_test test)
+  if(ARG_LIBTORCH)
+    gyre_precompile(gyre_${name}_test torch)
+  else()
+    gyre_precompile(gyre_${name}_test test)
+  endif()
   gyre_may_load_parquet(gyre_${name}_test)
   set_target_properties(gyre_${name}_test PROPERTIES CROSSCOMPILING_EMULATOR "${PROJECT_BINARY_DIR}/tests/run_test")
   add_dependencies(gyre_${name}_test gyre_test_runner)
@@ -119,9 +133,11 @@ function(gyre_training_program name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
   add_library(gyre_${name}_training STATIC ${ARG_SOURCES})
   target_link_libraries(gyre_${name}_training PUBLIC gyre_training PRIVATE gyre_flags ${ARG_DEPENDS})
+  gyre_precompile(gyre_${name}_training torch)
   add_executable(gyre_${name} main.cc)
   set_target_properties(gyre_${name} PROPERTIES OUTPUT_NAME gyre-${name})
   target_link_libraries(gyre_${name} PRIVATE gyre_${name}_training gyre_training_sources gyre_flags)
+  gyre_precompile(gyre_${name} torch)
   gyre_may_load_parquet(gyre_${name})
 endfunction()
 
