@@ -34,7 +34,7 @@ LEVELS = {
 FORBIDDEN = {"data": {"net", "group"}, "jobs": {"group", "collectives", "data", "engine", "params"}}
 # Folders that are divided into rooms, lowest room first.
 ROOMS = {
-    "store": ("sources", "staging", "reading", "node"),
+    "store": ("sources", "staging", "uploading", "reading", "node"),
     "jobs": ("spec", "catalog", "scheduler", "agent", "drivers", "api", "client", "service"),
 }
 # Rooms outside gyre/: they may use every public header of gyre/; nobody includes them but themselves.

@@ -19,8 +19,10 @@
 #include "gyre/cli/number_check.h"
 #include "gyre/cli/table.h"
 #include "gyre/store/node/store_source.h"
+#include "gyre/store/sources/open.h"
 #include "gyre/store/sources/text.h"
 #include "gyre/store/staging/patterns.h"
+#include "gyre/store/uploading/upload.h"
 
 namespace gyre::app {
 
@@ -86,15 +88,21 @@ bool hide_signatures(int argc, char** argv) {
 }
 
 StageCommand::StageCommand(CLI::App& app)
-    : verb_(app.add_subcommand(
-          "stage", "Bring a data set from object storage, a web server or a share into a folder, checked")) {
+    : verb_(app.add_subcommand("stage",
+                               "Bring a data set from object storage, a web server or a share into a folder, or a "
+                               "folder into object storage, "
+                               "checked")) {
   verb_->add_option(
       "SOURCE", names_,
       "What to bring: https://ACCOUNT.blob.core.windows.net/CONTAINER/PATH, az://CONTAINER/PATH, s3://BUCKET/PATH, the "
       "URL of a file or "
       "of an index "
       "page, @FILE with one URL per line, or a path; after the word `copy` the last one is the folder, as for AzCopy");
-  verb_->add_option("--to", folder_, "The folder that it goes to; made where it is missing")->type_name("DIR");
+  verb_
+      ->add_option("--to", folder_,
+                   "The folder that it goes to, made where it is missing; or a URL, as of a source: "
+                   "az://CONTAINER/PATH, s3://BUCKET/PATH")
+      ->type_name("DIR|URL");
   verb_->add_flag("--list", list_, "Only show what the sources hold");
   verb_->add_flag("--dry-run", dry_run_, "Only show which file each object would become");
   verb_
@@ -107,6 +115,7 @@ StageCommand::StageCommand(CLI::App& app)
   verb_->add_flag("--decompress", decompress_, "Decompress what has a Content-Encoding of gzip or deflate");
   verb_->add_flag("--decompress-by-suffix", decompress_by_suffix_,
                   "Decompress that, and files whose names end with .gz, .gzip or .zz");
+  add_upload_options();
   verb_
       ->add_option("--overwrite", overwrite_,
                    "Whether files that are there already, and do not come from here, are replaced (default: true)")
@@ -142,8 +151,18 @@ StageCommand::StageCommand(CLI::App& app)
   verb_->footer(
       "\nExamples:\n  gyre stage az://data/cifar10 --to /data/cifar10\n"
       "  gyre stage https://host/set/ --to /data/set --shard 0/4\n"
+      "  gyre stage /data/set --to az://data/set --compress gzip\n"
       "  gyre stage copy 'https://ACCOUNT.blob.core.windows.net/CONTAINER/set' /data --recursive --decompress --sas "
       "@sas.txt");
+}
+
+void StageCommand::add_upload_options() {
+  verb_->add_option("--compress", compress_, "Compress files on their way to a URL, and set their Content-Encoding")
+      ->check(CLI::IsMember({"gzip"}));
+  verb_
+      ->add_option("--content-encoding", content_encoding_,
+                   "Of files that go to a URL, compressed already: their Content-Encoding")
+      ->type_name("ENCODING");
 }
 
 void StageCommand::take_azcopy_words() {
@@ -159,10 +178,19 @@ void StageCommand::take_azcopy_words() {
 void StageCommand::check_words() const {
   if (names_.empty()) throw UsageError("a source is missing: a URL, or a path");
   if (!list_ && folder_.empty()) throw UsageError("--to is missing: the folder that the files go to");
-  if (store::split_url(folder_))
+  if (!is_upload() && !(compress_.empty() && content_encoding_.empty()))
+    throw UsageError("--compress and --content-encoding are for files that go to a URL (--to)");
+  if (is_upload() && (decompress_ || decompress_by_suffix_))
+    throw UsageError("--decompress is for files that come to a folder of this machine");
+  if (!compress_.empty() && !content_encoding_.empty())
     throw UsageError(
-        fmt::format("'{}' is no folder of this machine; gyre stage cannot upload yet", store::shown_url(folder_)));
+        "--compress sets the Content-Encoding; --content-encoding is for files that are compressed already");
   if (!recursive_) throw UsageError("--recursive=false is not known: name the files by --include-pattern");
+}
+
+bool StageCommand::is_upload() const {
+  const auto url = store::split_url(folder_);
+  return url && url->scheme != "file";
 }
 
 StageCommand::Opened StageCommand::open(const std::vector<std::string>& environment) const {
@@ -200,7 +228,7 @@ store::StageOptions StageCommand::stage_options() const {
 
 int StageCommand::print_list(const store::Manifest& manifest) const {
   for (const store::ManifestEntry& entry : manifest.entries) {
-    const std::string target = dry_run_ ? " -> " + folder_ + "/" + entry.target : "";
+    const std::string target = dry_run_ ? " -> " + store::shown_url(folder_) + "/" + entry.target : "";
     fmt::print("{:>15} {}{}\n", entry.object.size_bytes, cli::printable(entry.object.name), cli::printable(target));
   }
   fmt::print("{:>15} in {} file{}\n", manifest.stored_bytes(), manifest.entries.size(),
@@ -218,6 +246,30 @@ int StageCommand::stage(const store::Manifest& manifest, const Opened& opened) c
   return receipt.complete() ? 0 : 1;
 }
 
+int StageCommand::upload(const store::Manifest& manifest, const Opened& opened,
+                         const std::vector<std::string>& environment) const {
+  const auto target = store::open_source(folder_, stage_credentials(sas_, environment));
+  std::vector<store::UploadEntry> entries;
+  for (const store::ManifestEntry& entry : manifest.entries)
+    entries.push_back({.source = opened.sources[entry.source].get(), .object = entry.object, .name = entry.target});
+  const store::StageOptions options = stage_options();
+  EndSignals signals;
+  const store::UploadReceipt receipt = upload_with_progress(entries, *target,
+                                                            {.compress = !compress_.empty(),
+                                                             .encoding = content_encoding_,
+                                                             .overwrite = options.overwrite,
+                                                             .connections = options.connections,
+                                                             .memory_bytes = options.memory_bytes,
+                                                             .bytes_per_second = options.bytes_per_second,
+                                                             .patience = options.patience},
+                                                            signals, quiet_);
+  if (!receipt_.empty()) write_file_atomically(receipt_, as_bytes(receipt.json()));
+  if (json_) fmt::print("{}", receipt.json());
+  if (!quiet_ && !json_) fmt::print("{}", receipt.text());
+  for (const auto& [file, reason] : receipt.failed) fmt::print(stderr, "gyre stage: {}\n", cli::printable(reason));
+  return receipt.complete() ? 0 : 1;
+}
+
 int StageCommand::run(const std::vector<std::string>& environment) {
   take_azcopy_words();
   check_words();
@@ -227,7 +279,7 @@ int StageCommand::run(const std::vector<std::string>& environment) {
                                                            : store::Inflation::kNone;
   const store::Manifest manifest = part_of_this_node(store::make_manifest(std::move(opened.listings), inflation));
   if (list_ || dry_run_) return print_list(manifest);
-  return stage(manifest, opened);
+  return is_upload() ? upload(manifest, opened, environment) : stage(manifest, opened);
 }
 
 }  // namespace gyre::app

@@ -30,6 +30,7 @@ class StageCommand {
     std::vector<store::Listing> listings;
   };
 
+  void add_upload_options();
   /// AzCopy's words: the last name is the folder, and a source that is a folder becomes one below it.
   void take_azcopy_words();
   void check_words() const;
@@ -38,6 +39,9 @@ class StageCommand {
   store::StageOptions stage_options() const;
   int print_list(const store::Manifest& manifest) const;
   int stage(const store::Manifest& manifest, const Opened& opened) const;
+  int upload(const store::Manifest& manifest, const Opened& opened, const std::vector<std::string>& environment) const;
+  /// Whether --to names a place of an object store.
+  bool is_upload() const;
 
   CLI::App* verb_;
   std::vector<std::string> names_;
@@ -50,6 +54,8 @@ class StageCommand {
   bool recursive_ = true;
   bool decompress_ = false;
   bool decompress_by_suffix_ = false;
+  std::string compress_;
+  std::string content_encoding_;
   std::string overwrite_ = "true";
   std::string sas_;
   std::string cap_mbps_ = "0";

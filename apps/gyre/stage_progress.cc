@@ -69,4 +69,24 @@ store::Receipt stage_with_progress(const store::Manifest& manifest,
   return receipt;
 }
 
+store::UploadReceipt upload_with_progress(const std::vector<store::UploadEntry>& entries, const store::Source& target,
+                                          store::UploadOptions options, EndSignals& signals, bool quiet) {
+  std::uint64_t total = 0;
+  for (const store::UploadEntry& entry : entries) total += entry.object.size_bytes;
+  ProgressBar bar("uploading", std::max<std::uint64_t>(total, 1), progress_options_from_environment(STDERR_FILENO));
+  const auto began = SteadyClock::now();
+  options.tick = [&](const store::UploadProgress& progress) {
+    const double seconds = std::chrono::duration<double>(SteadyClock::now() - began).count();
+    const double rate = static_cast<double>(progress.sent_bytes) / std::max(seconds, 1e-3);
+    if (!quiet) {
+      bar.update(progress.done_bytes, fmt::format("{} of {} files, {}/s", progress.done_files, progress.total_files,
+                                                  format_bytes(static_cast<std::uint64_t>(rate))));
+    }
+    return !signals.wait(0);
+  };
+  store::UploadReceipt receipt = store::upload(entries, target, options);
+  bar.clear();
+  return receipt;
+}
+
 }  // namespace gyre::app

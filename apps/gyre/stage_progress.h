@@ -8,6 +8,7 @@
 #include "gyre/store/staging/manifest.h"
 #include "gyre/store/staging/receipt.h"
 #include "gyre/store/staging/stage.h"
+#include "gyre/store/uploading/upload.h"
 
 namespace gyre::app {
 
@@ -20,5 +21,9 @@ store::Credentials stage_credentials(const std::string& sas, const std::vector<s
 store::Receipt stage_with_progress(const store::Manifest& manifest,
                                    const std::vector<std::unique_ptr<store::Source>>& sources,
                                    store::StageOptions options, EndSignals& signals, bool quiet);
+
+/// Likewise for store::upload().
+store::UploadReceipt upload_with_progress(const std::vector<store::UploadEntry>& entries, const store::Source& target,
+                                          store::UploadOptions options, EndSignals& signals, bool quiet);
 
 }  // namespace gyre::app

@@ -209,7 +209,7 @@ def test_each_file_goes_to_one_node(gyre: Path, tmp_path: Path, rule: str, nodes
         (["az://data/set", "--to", "there"], 2, "whose account is it?"),
         (["az://", "--to", "there"], 2, "it names no server and no container"),
         (["https://a.blob.core.windows.net/", "--to", "there"], 2, "the name of a container is missing"),
-        (["source", "--to", "https://a.blob.core.windows.net/c"], 2, "gyre stage cannot upload yet"),
+        (["source", "--to", "https://example.org/c/"], 1, "cannot be written to"),
         (["copy", "source"], 2, "`gyre stage copy` needs a source and a folder"),
         (["@missing.txt", "--to", "there"], 1, "cannot read missing.txt"),
         (["@source/b/c", "--to", "there"], 2, "'text' is no URL of a file"),

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "gyre/base/error.h"
+#include "gyre/store/sources/md5.h"
 #include "gyre/store/staging/fetch.h"
-#include "gyre/store/staging/md5.h"
 
 namespace gyre::store::node {
 

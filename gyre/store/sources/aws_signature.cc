@@ -43,8 +43,8 @@ std::string canonical_query(const Pairs& query) {
 Pairs sign_aws_request(const AwsKeys& keys, const std::string& region, const std::string& service,
                        const AwsRequest& request, std::chrono::sys_seconds now) {
   const auto [day, stamp] = stamps(now);
-  const std::string empty = hex(sha256({}));
-  Pairs added = {{"x-amz-content-sha256", empty}, {"x-amz-date", stamp}};
+  const std::string body = hex(sha256(request.body));
+  Pairs added = {{"x-amz-content-sha256", body}, {"x-amz-date", stamp}};
   if (!keys.session_token.empty()) added.emplace_back("x-amz-security-token", keys.session_token);
   Pairs headers = request.headers;
   headers.insert(headers.end(), added.begin(), added.end());
@@ -56,7 +56,7 @@ Pairs sign_aws_request(const AwsKeys& keys, const std::string& region, const std
     lines += fmt::format("{}:{}\n", name, value);
   }
   const std::string canonical = fmt::format("{}\n{}\n{}\n{}\n{}\n{}", request.method, request.path,
-                                            canonical_query(request.query), lines, names, empty);
+                                            canonical_query(request.query), lines, names, body);
   const std::string scope = fmt::format("{}/{}/{}/aws4_request", day, region, service);
   const std::string text = fmt::format("AWS4-HMAC-SHA256\n{}\n{}\n{}", stamp, scope, hex(sha256(as_bytes(canonical))));
   Sha256 key = keyed(as_bytes("AWS4" + keys.secret_key), day);

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,13 +15,14 @@ struct AwsKeys {
   std::string session_token{};  ///< Of temporary keys; else empty.
 };
 
-/// What a request without a body is signed with. Headers and query are what the server gets.
+/// What a request is signed with. Headers and query are what the server gets.
 struct AwsRequest {
   std::string method;
   std::string path;                                          ///< Encoded, with its first '/'.
   std::vector<std::pair<std::string, std::string>> query{};  ///< Decoded.
   /// In small letters; "host" must be among them, "x-amz-date" and "x-amz-content-sha256" are added.
   std::vector<std::pair<std::string, std::string>> headers{};
+  std::span<const std::byte> body{};
 };
 
 /// The headers to send besides those of `request`: x-amz-date, x-amz-content-sha256, x-amz-security-token where there

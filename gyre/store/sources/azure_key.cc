@@ -11,8 +11,9 @@
 namespace gyre::store {
 
 std::string shared_key_authorization(const std::string& account, const Bytes& key, const SharedKeyRequest& request) {
-  // Content-Encoding, -Language, -Length, -MD5, -Type and Date are empty; so are the other conditions.
-  std::string text = fmt::format("{}\n\n\n\n\n\n\n\n{}\n\n\n{}\n", request.method, request.if_match, request.range);
+  // Content-Encoding, -Language, -Type and Date are empty; so are the other conditions.
+  std::string text = fmt::format("{}\n\n\n{}\n{}\n\n\n\n{}\n\n\n{}\n", request.method, request.length, request.md5,
+                                 request.if_match, request.range);
   auto headers = request.headers;
   std::ranges::sort(headers);
   for (const auto& [name, value] : headers) text += fmt::format("{}:{}\n", name, value);

@@ -8,7 +8,7 @@
 
 namespace gyre::store {
 
-/// What a GET or HEAD without a body is signed with.
+/// What a request is signed with.
 struct SharedKeyRequest {
   std::string method;
   std::string path;                                          ///< Of the URL, encoded, with its first '/'.
@@ -16,6 +16,8 @@ struct SharedKeyRequest {
   std::vector<std::pair<std::string, std::string>> headers;  ///< Those that begin with "x-ms-", in small letters.
   std::string range{};                                       ///< The header Range; empty where there is none.
   std::string if_match{};                                    ///< The header If-Match.
+  std::string length{};                                      ///< The header Content-Length; empty for no body, or 0.
+  std::string md5{};                                         ///< The header Content-MD5.
 };
 
 /// The value of the header Authorization. `key`: decoded.

@@ -65,4 +65,14 @@ AzurePage parse_azure_page(std::string_view text, const std::string& source) {
   return page;
 }
 
+std::vector<std::string> uncommitted_blocks(std::string_view text, const std::string& source) {
+  pugi::xml_document document;
+  if (!document.load_buffer(text.data(), text.size()) || !document.child("BlockList"))
+    throw Error(ErrorCode::kProtocol, fmt::format("cannot read the list of blocks of {}", source));
+  std::vector<std::string> names;
+  for (const pugi::xml_node& block : document.child("BlockList").child("UncommittedBlocks").children("Block"))
+    names.emplace_back(block.child_value("Name"));
+  return names;
+}
+
 }  // namespace gyre::store

@@ -18,4 +18,7 @@ struct AzurePage {
 /// Source: "List Blobs", Azure Storage REST documentation.
 AzurePage parse_azure_page(std::string_view text, const std::string& source);
 
+/// The names of an upload's blocks, as "Get Block List" shows them. Error(kProtocol) names `source`.
+std::vector<std::string> uncommitted_blocks(std::string_view text, const std::string& source);
+
 }  // namespace gyre::store

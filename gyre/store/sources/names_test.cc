@@ -5,6 +5,7 @@
 
 #include <chrono>
 
+#include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
 #include "gyre/store/sources/aws_keys.h"
 #include "gyre/store/sources/aws_signature.h"
@@ -166,6 +167,21 @@ TEST(AwsSignature, IsThatOfTheDocumentationsExample) {
                                         now);
   EXPECT_THAT(listing.back().second,
               HasSubstr("Signature=34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7"));
+}
+
+TEST(AwsSignature, CoversABody) {
+  // "PUT Object" of the same reference.
+  const AwsKeys keys{.access_key = "AKIAIOSFODNN7EXAMPLE", .secret_key = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"};
+  const auto headers = sign_aws_request(keys, "us-east-1", "s3",
+                                        {.method = "PUT",
+                                         .path = "/" + encode_path("test$file.text"),
+                                         .headers = {{"host", "examplebucket.s3.amazonaws.com"},
+                                                     {"date", "Fri, 24 May 2013 00:00:00 GMT"},
+                                                     {"x-amz-storage-class", "REDUCED_REDUNDANCY"}},
+                                         .body = as_bytes("Welcome to Amazon S3.")},
+                                        *parse_utc("2013-05-24"));
+  EXPECT_THAT(headers.back().second,
+              HasSubstr("Signature=98ad721746da40c64f1a55b78f14c238d841ea1380cd77a1b5971af0ece108bd"));
 }
 
 TEST(AwsKeys, AreThoseOfTheProfile) {

@@ -4,13 +4,17 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <cstring>
+#include <map>
 #include <pugixml.hpp>
 #include <utility>
 
 #include "gyre/base/error.h"
 #include "gyre/store/sources/http_session.h"
+#include "gyre/store/sources/md5.h"
 #include "gyre/store/sources/object_names.h"
+#include "gyre/store/sources/object_putter.h"
 #include "gyre/store/sources/text.h"
 
 namespace gyre::store {
@@ -39,26 +43,51 @@ class Signer {
   /// `object`: empty for the bucket. `range`: "bytes=0-99" or empty; read_range() adds the header itself.
   HttpRequest sign(const std::string& method, const std::string& object, const Query& query,
                    const std::string& if_match, const std::string& range) const {
-    AwsRequest request{
-        .method = method, .path = folder_ + "/" + encode_path(object), .query = query, .headers = {{"host", host_}}};
-    HttpRequest sent{.method = method, .url = origin_ + request.path};
-    std::string words;
-    for (const auto& [name, value] : query)
-      words += fmt::format("{}{}={}", words.empty() ? "?" : "&", encode_component(name), encode_component(value));
-    sent.url += words;
+    AwsRequest request = unsigned_request(method, object, query);
+    HttpRequest sent = sent_request(request);
     if (!if_match.empty()) {
       request.headers.emplace_back("if-match", if_match);
       sent.headers.push_back("If-Match: " + if_match);
     }
     if (!keys_) return sent;
     if (!range.empty()) request.headers.emplace_back("range", range);
-    const auto now = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
-    for (const auto& [name, value] : sign_aws_request(*keys_, place_.region, "s3", request, now))
-      sent.headers.push_back(name + ": " + value);
+    add_signature(sent, request);
+    return sent;
+  }
+
+  /// A request with a body: PUT or POST. `headers`: more of them.
+  HttpRequest sign_put(const std::string& method, const std::string& object, const Query& query, const Query& headers,
+                       std::span<const std::byte> body) const {
+    AwsRequest request = unsigned_request(method, object, query);
+    request.body = body;
+    HttpRequest sent = sent_request(request);
+    sent.body = body;
+    for (const auto& [name, value] : headers) sent.headers.push_back(name + ": " + value);
+    if (keys_) add_signature(sent, request);
     return sent;
   }
 
  private:
+  AwsRequest unsigned_request(const std::string& method, const std::string& object, const Query& query) const {
+    return {
+        .method = method, .path = folder_ + "/" + encode_path(object), .query = query, .headers = {{"host", host_}}};
+  }
+
+  HttpRequest sent_request(const AwsRequest& request) const {
+    HttpRequest sent{.method = request.method, .url = origin_ + request.path};
+    std::string words;
+    for (const auto& [name, value] : request.query)
+      words += fmt::format("{}{}={}", words.empty() ? "?" : "&", encode_component(name), encode_component(value));
+    sent.url += words;
+    return sent;
+  }
+
+  void add_signature(HttpRequest& sent, const AwsRequest& request) const {
+    const auto now = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
+    for (const auto& [name, value] : sign_aws_request(*keys_, place_.region, "s3", request, now))
+      sent.headers.push_back(name + ": " + value);
+  }
+
   S3Place place_;
   std::optional<AwsKeys> keys_;
   std::string origin_;
@@ -94,6 +123,162 @@ class S3Reader : public ObjectReader {
   HttpSession session_;
 };
 
+/// All objects whose names begin with the place's path.
+std::vector<Object> list_pages(HttpSession& session, const Signer& signer, const std::string& source,
+                               const ReadLimits& limits, std::chrono::milliseconds patience) {
+  std::vector<Object> objects;
+  std::string next;
+  do {
+    Query query = {{"list-type", "2"}, {"encoding-type", "url"}};
+    if (!signer.place().path.empty()) query.emplace_back("prefix", signer.place().path);
+    if (!next.empty()) query.emplace_back("continuation-token", next);
+    const WholeReply whole = fetch_whole(
+        session, [&] { return signer.sign("GET", "", query, "", ""); }, "cannot list " + source, error_detail,
+        kMostPageBytes, limits, patience);
+    S3Page page = parse_s3_page(as_text(whole.body), source);
+    if (!next.empty() && page.next == next) {
+      throw Error(ErrorCode::kProtocol, fmt::format("the listing of {} does not come to an end", source));
+    }
+    next = std::move(page.next);
+    std::ranges::move(page.objects, std::back_inserter(objects));
+  } while (!next.empty());
+  return objects;
+}
+
+/// Blocks are S3's parts, whose ETags are the MD5 of their bytes.
+class S3Putter : public ObjectPutter {
+ public:
+  S3Putter(std::shared_ptr<const Signer> signer, const std::string& target, const ReadLimits& limits,
+           std::chrono::milliseconds patience)
+      : signer_(std::move(signer)), target_(target), limits_(limits), patience_(patience), session_(target, limits) {
+    if (!signer_->place().path.empty()) prefix_ = signer_->place().path + "/";
+  }
+
+  std::map<std::string, Object> list() override {
+    std::map<std::string, Object> there;
+    for (Object& object : list_pages(session_, *signer_, target_, limits_, patience_)) {
+      if (!object.name.starts_with(prefix_)) continue;
+      object.name.erase(0, prefix_.size());
+      there.emplace(object.name, std::move(object));
+    }
+    return there;
+  }
+
+  void put(const NewObject& object, std::span<const std::byte> body, const Md5& md5) override {
+    Query headers = encoding_of(object);
+    headers.emplace_back("Content-MD5", encode_base64(md5));
+    send(object, [&] { return signer_->sign_put("PUT", prefix_ + object.name, {}, headers, body); });
+  }
+
+  Begun begin(const NewObject& object, const std::string& first_tag) override {
+    for (const std::string& id : uploads_of(object)) {
+      Begun begun{.id = id, .blocks = parts_of(object, id)};
+      const auto first = begun.blocks.find(0);
+      if (first != begun.blocks.end() && first->second == first_tag) return begun;
+    }
+    const WholeReply whole = send(object, [&] {
+      return signer_->sign_put("POST", prefix_ + object.name, {{"uploads", ""}}, encoding_of(object), {});
+    });
+    Begun begun{.id = child(whole, "InitiateMultipartUploadResult", "UploadId")};
+    if (begun.id.empty()) throw Error(ErrorCode::kProtocol, what(object) + ": the server gives no id for the upload");
+    return begun;
+  }
+
+  std::string tag_of(std::uint32_t, const Md5& md5) const override { return hex_of(md5); }
+
+  void put_block(const NewObject& object, const std::string& id, std::uint32_t number, std::span<const std::byte> bytes,
+                 const Md5& md5) override {
+    const Query query = {{"partNumber", std::to_string(number + 1)}, {"uploadId", id}};
+    const Query headers = {{"Content-MD5", encode_base64(md5)}};
+    send(object, [&] { return signer_->sign_put("PUT", prefix_ + object.name, query, headers, bytes); });
+  }
+
+  void commit(const NewObject& object, const std::string& id, const std::vector<std::string>& tags,
+              const Md5&) override {
+    std::string list = "<CompleteMultipartUpload>";
+    for (std::size_t i = 0; i < tags.size(); ++i)
+      list += fmt::format("<Part><PartNumber>{}</PartNumber><ETag>&quot;{}&quot;</ETag></Part>", i + 1, tags[i]);
+    list += "</CompleteMultipartUpload>";
+    const WholeReply whole = send(object, [&] {
+      return signer_->sign_put("POST", prefix_ + object.name, {{"uploadId", id}}, {}, as_bytes(list));
+    });
+    // Of this request alone an error can come with the status 200.
+    if (const std::string code = code_of_error_xml(as_text(whole.body)); !code.empty())
+      throw Error(ErrorCode::kIo, fmt::format("{}: the server answers {}", what(object), code));
+  }
+
+  /// Of an object of several parts the ETag is the MD5 of theirs, and says how many there are.
+  bool holds(const Object& there, const NewObject&, const Contents& contents) const override {
+    if (there.size_bytes != contents.size_bytes) return false;
+    if (there.version == fmt::format("\"{}\"", hex_of(contents.md5))) return true;
+    Md5Sum sum;
+    for (const Md5& block : contents.blocks) sum.add(block);
+    return there.version == fmt::format("\"{}-{}\"", hex_of(sum.result()), contents.blocks.size());
+  }
+
+ private:
+  static Query encoding_of(const NewObject& object) {
+    if (object.encoding.empty()) return {};
+    return {{"Content-Encoding", object.encoding}};
+  }
+
+  std::string what(const NewObject& object) const { return fmt::format("cannot put {} into {}", object.name, target_); }
+
+  WholeReply send(const NewObject& object, const std::function<HttpRequest()>& request) {
+    return fetch_whole(session_, request, what(object), error_detail, kMostPageBytes, limits_, patience_);
+  }
+
+  static std::string child(const WholeReply& whole, const char* root, const char* name) {
+    pugi::xml_document document;
+    document.load_buffer(whole.body.data(), whole.body.size());
+    return document.child(root).child_value(name);
+  }
+
+  /// Those that are not complete, of the first thousand that begin with the object's name.
+  std::vector<std::string> uploads_of(const NewObject& object) {
+    const std::string key = prefix_ + object.name;
+    const Query query = {{"prefix", key}, {"uploads", ""}};
+    const WholeReply whole = send(object, [&] { return signer_->sign("GET", "", query, "", ""); });
+    pugi::xml_document document;
+    document.load_buffer(whole.body.data(), whole.body.size());
+    std::vector<std::string> ids;
+    for (const pugi::xml_node& upload : document.child("ListMultipartUploadsResult").children("Upload")) {
+      if (key == upload.child_value("Key")) ids.emplace_back(upload.child_value("UploadId"));
+    }
+    return ids;
+  }
+
+  std::map<std::uint32_t, std::string> parts_of(const NewObject& object, const std::string& id) {
+    std::map<std::uint32_t, std::string> parts;
+    std::string marker;
+    do {
+      Query query = {{"uploadId", id}};
+      if (!marker.empty()) query.emplace_back("part-number-marker", marker);
+      const WholeReply whole = send(object, [&] { return signer_->sign("GET", prefix_ + object.name, query, "", ""); });
+      pugi::xml_document document;
+      document.load_buffer(whole.body.data(), whole.body.size());
+      const pugi::xml_node root = document.document_element();  // Servers do not agree on its name.
+      for (const pugi::xml_node& part : root.children("Part")) {
+        std::string tag = part.child_value("ETag");
+        std::erase(tag, '"');
+        const int number = std::atoi(part.child_value("PartNumber"));
+        if (number > 0) parts.emplace(static_cast<std::uint32_t>(number - 1), tag);
+      }
+      const std::string next = root.child_value("NextPartNumberMarker");
+      const bool more = std::strcmp(root.child_value("IsTruncated"), "true") == 0 && next != marker;
+      marker = more ? next : "";
+    } while (!marker.empty());
+    return parts;
+  }
+
+  std::shared_ptr<const Signer> signer_;
+  std::string target_;
+  ReadLimits limits_;
+  std::chrono::milliseconds patience_;
+  HttpSession session_;
+  std::string prefix_;  ///< Of the objects' names.
+};
+
 class S3Source : public Source {
  public:
   S3Source(S3Place place, std::optional<AwsKeys> keys)
@@ -104,28 +289,17 @@ class S3Source : public Source {
 
   std::vector<Object> list(const ReadLimits& limits, std::chrono::milliseconds patience) override {
     HttpSession session(name_, limits);
-    std::vector<Object> objects;
-    std::string next;
-    do {
-      Query query = {{"list-type", "2"}, {"encoding-type", "url"}};
-      if (!signer_->place().path.empty()) query.emplace_back("prefix", signer_->place().path);
-      if (!next.empty()) query.emplace_back("continuation-token", next);
-      const WholeReply whole = fetch_whole(
-          session, [&] { return signer_->sign("GET", "", query, "", ""); }, "cannot list " + name_, error_detail,
-          kMostPageBytes, limits, patience);
-      S3Page page = parse_s3_page(as_text(whole.body), name_);
-      if (!next.empty() && page.next == next) {
-        throw Error(ErrorCode::kProtocol, fmt::format("the listing of {} does not come to an end", name_));
-      }
-      next = std::move(page.next);
-      std::ranges::move(page.objects, std::back_inserter(objects));
-    } while (!next.empty());
+    std::vector<Object> objects = list_pages(session, *signer_, name_, limits, patience);
     prefix_ = name_below(objects, signer_->place().path, name_);
     return objects;
   }
 
   std::unique_ptr<ObjectReader> reader(const ReadLimits& limits) const override {
     return std::make_unique<S3Reader>(signer_, prefix_, name_, limits);
+  }
+
+  std::unique_ptr<ObjectPutter> putter(const ReadLimits& limits, std::chrono::milliseconds patience) const override {
+    return std::make_unique<S3Putter>(signer_, name_, limits, patience);
   }
 
  private:

@@ -96,8 +96,13 @@ bool Sas::may_list() const {
   return policy_ || holds(permissions_, 'l');
 }
 
-void Sas::check_reading(std::chrono::sys_seconds now, bool list, bool encrypted) const {
-  const auto refuse = [](const std::string& why) { throw Error(ErrorCode::kAuthentication, "the SAS " + why); };
+namespace {
+
+[[noreturn]] void refuse(const std::string& why) { throw Error(ErrorCode::kAuthentication, "the SAS " + why); }
+
+}  // namespace
+
+void Sas::check_use(std::chrono::sys_seconds now, bool encrypted) const {
   if (expiry_ && now >= *expiry_)
     refuse(fmt::format("expired at {} (it is {})", format_utc(*expiry_), format_utc(now)));
   if (start_ && now + kSkew < *start_) {
@@ -107,9 +112,19 @@ void Sas::check_reading(std::chrono::sys_seconds now, bool list, bool encrypted)
   if (!services_.empty() && !holds(services_, 'b')) refuse(fmt::format("is not for blobs (ss={})", services_));
   if (!resource_types_.empty() && !holds(resource_types_, 'o'))
     refuse(fmt::format("is not for objects (srt={})", resource_types_));
+}
+
+void Sas::check_reading(std::chrono::sys_seconds now, bool list, bool encrypted) const {
+  check_use(now, encrypted);
   if (policy_) return;
   if (!holds(permissions_, 'r')) refuse(fmt::format("does not allow reading (sp={} lacks r)", permissions_));
   if (list && !holds(permissions_, 'l')) refuse(fmt::format("does not allow listing (sp={} lacks l)", permissions_));
+}
+
+void Sas::check_writing(std::chrono::sys_seconds now, bool encrypted) const {
+  check_use(now, encrypted);
+  if (!policy_ && !holds(permissions_, 'w'))
+    refuse(fmt::format("does not allow writing (sp={} lacks w)", permissions_));
 }
 
 }  // namespace gyre::store

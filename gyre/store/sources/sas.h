@@ -28,8 +28,12 @@ class Sas {
   /// both), without the permission to read (or to list, where `list`), only for https. Nothing is said of what a stored
   /// access policy decides.
   void check_reading(std::chrono::sys_seconds now, bool list, bool encrypted) const;
+  /// Likewise for putting objects.
+  void check_writing(std::chrono::sys_seconds now, bool encrypted) const;
 
  private:
+  void check_use(std::chrono::sys_seconds now, bool encrypted) const;
+
   std::string query_;
   std::string permissions_;
   std::string services_;

@@ -6,6 +6,7 @@
 
 #include "gyre/base/error.h"
 #include "gyre/base/parse.h"
+#include "gyre/store/sources/object_putter.h"
 
 namespace gyre::store {
 
@@ -25,6 +26,11 @@ std::string_view trouble(const std::string& part) {
 }
 
 }  // namespace
+
+std::unique_ptr<ObjectPutter> Source::putter(const ReadLimits&, std::chrono::milliseconds) const {
+  throw Error(ErrorCode::kUnsupported,
+              fmt::format("{} cannot be written to; containers of Azure Blob Storage and buckets of S3 can", name()));
+}
 
 void check_object_name(const std::string& name, const std::string& source) {
   std::string_view wrong;

@@ -59,6 +59,8 @@ class ObjectReader {
   virtual ReadOutcome read(const Object& object, std::uint64_t offset_bytes, std::span<std::byte> into) = 0;
 };
 
+class ObjectPutter;
+
 /// Where data rests: a folder of this machine, a web server, a container of Azure Blob Storage.
 class Source {
  public:
@@ -69,6 +71,9 @@ class Source {
   /// All objects, by name. Tries again for as long as `patience`; then, or where that is no use, Error.
   virtual std::vector<Object> list(const ReadLimits& limits, std::chrono::milliseconds patience) = 0;
   virtual std::unique_ptr<ObjectReader> reader(const ReadLimits& limits) const = 0;
+  /// For putting objects below what the source names, which need not have any. Error(kUnsupported) where that cannot be
+  /// written to; kAuthentication, as far as it can be seen before.
+  virtual std::unique_ptr<ObjectPutter> putter(const ReadLimits& limits, std::chrono::milliseconds patience) const;
 };
 
 /// Error(kInvalidArgument) for a name that could lead out of a folder, or names no file in one: empty parts, "." and

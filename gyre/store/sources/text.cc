@@ -104,6 +104,12 @@ std::optional<Bytes> decode_base64(std::string_view text) {
   return bytes;
 }
 
+std::string hex_of(std::span<const std::byte> bytes) {
+  std::string text;
+  for (const std::byte byte : bytes) text += fmt::format("{:02x}", static_cast<unsigned>(byte));
+  return text;
+}
+
 std::string encode_base64(std::span<const std::byte> bytes) {
   std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');  // EVP_EncodeBlock ends it with a zero byte.
   const int count =

@@ -39,6 +39,8 @@ std::vector<std::pair<std::string, std::string>> parse_query(std::string_view qu
 
 /// Nothing where it is not whole.
 std::optional<Bytes> decode_base64(std::string_view text);
+/// Two small digits a byte.
+std::string hex_of(std::span<const std::byte> bytes);
 std::string encode_base64(std::span<const std::byte> bytes);
 
 }  // namespace gyre::store

@@ -8,8 +8,8 @@
 #include "gyre/base/checksum.h"
 #include "gyre/base/error.h"
 #include "gyre/data/readable_file.h"
+#include "gyre/store/sources/md5.h"
 #include "gyre/store/staging/inflation.h"
-#include "gyre/store/staging/md5.h"
 
 namespace gyre::store {
 

@@ -1,4 +1,4 @@
-#include "gyre/store/staging/md5.h"
+#include "gyre/store/sources/md5.h"
 
 #include <openssl/evp.h>
 
