@@ -18,6 +18,7 @@
 
 #include "gyre/base/clock.h"
 #include "gyre/base/process_stat.h"
+#include "gyre/jobs/catalog/internal/repair.h"
 #include "gyre/jobs/catalog/internal/schema.h"
 #include "gyre/jobs/catalog/internal/store.h"
 
@@ -56,7 +57,7 @@ UniqueFd take_lock(const std::filesystem::path& path) {
       continue;
     }
     throw Error(ErrorCode::kUnsupported,
-                fmt::format("catalog {} is in use by process {}; end that one first, or use another catalog",
+                fmt::format("catalog {} is in use by process {}; end that one first, or name another folder (--folder)",
                             path.string(), size > 0 ? owner.data() : "(unknown)"));
   }
   const std::string self = std::to_string(::getpid());
@@ -86,6 +87,7 @@ Catalog Catalog::open(const std::filesystem::path& path, CatalogOptions options)
   if (!options.now) options.now = wall_clock_us;
   auto store = std::make_unique<Store>(take_lock(path), path, std::move(options.now));
   migrate(store->database, schema_steps());
+  repair(*store, options.repaired);
   return Catalog(std::move(store));
 }
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "gyre/jobs/catalog/attempts.h"
@@ -22,6 +23,8 @@ class Store;
 
 struct CatalogOptions {
   std::function<TimeUs()> now;  ///< Unset: the wall clock.
+  /// Gets a sentence for each damaged row that opening the catalog has repaired.
+  std::function<void(const std::string&)> repaired{};
 };
 
 /// What was written down before it was done, and not yet confirmed. A service that starts asks drivers and agents about
@@ -58,8 +61,9 @@ struct BackedUpCode {
 /// Not thread-safe.
 class Catalog {
  public:
-  /// Makes the file where there is none, for its owner alone, and brings an older one up to date. One process at a
-  /// time: Error(kUnsupported) names the one that has it open.
+  /// Makes the file where there is none, for its owner alone, and brings an older one up to date. Rows with states or
+  /// places that there are none of get likely ones, with an event: they would stop everybody's questions. One process
+  /// at a time: Error(kUnsupported) names the one that has it open.
   static Catalog open(const std::filesystem::path& path, CatalogOptions options = {});
   /// A copy of the catalog at `path`, as it is at one moment, in a new file that only its owner can read: whether or
   /// not a service works with it. Error(kInvalidArgument) where there is such a file, kNotFound where there is no

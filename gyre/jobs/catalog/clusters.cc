@@ -12,8 +12,6 @@ constexpr std::string_view kSelect =
     "allocation_state, "
     "allocation_us FROM clusters WHERE ";
 
-constexpr char kDeletedMark = '#';  // Behind the name of a deleted cluster, with its number; no name has it.
-
 Cluster read_cluster(const Query& row) {
   const std::string name = row.text(3);
   return {.id = row.integer(0),
@@ -157,7 +155,7 @@ void Clusters::remove(Id id) {
   if (remembered.next()) {
     store_.database.run("DELETE FROM secrets WHERE cluster_id = ?1", id);
     store_.database.run("UPDATE clusters SET deleted_us = ?2, name = ?3 WHERE id = ?1", id, store_.now(),
-                        fmt::format("{}{}{}", cluster.name, kDeletedMark, id));
+                        deleted_name(cluster.name, id));
   } else {
     store_.database.run("DELETE FROM clusters WHERE id = ?1", id);
   }

@@ -32,4 +32,8 @@ void check_name(std::string_view name, std::string_view what) {
   }
 }
 
+std::string deleted_name(std::string_view name, std::int64_t id) {
+  return fmt::format("{}{}{}", name, kDeletedMark, id);
+}
+
 }  // namespace gyre::jobs::catalog

@@ -169,11 +169,24 @@ State state_named(std::string_view text) {
   throw Error(ErrorCode::kInvalidArgument, fmt::format("'{}' is not the name of a state", text));
 }
 
+template <typename State>
+std::vector<std::string_view> state_names() {
+  std::vector<std::string_view> all;
+  for (const auto& [state, known] : names_of(State{})) all.push_back(known);
+  return all;
+}
+
 template ProvisioningState state_named<ProvisioningState>(std::string_view text);
 template ExecutionState state_named<ExecutionState>(std::string_view text);
 template AllocationState state_named<AllocationState>(std::string_view text);
 template NodeState state_named<NodeState>(std::string_view text);
 template AttemptState state_named<AttemptState>(std::string_view text);
 template EndIntent state_named<EndIntent>(std::string_view text);
+template std::vector<std::string_view> state_names<ProvisioningState>();
+template std::vector<std::string_view> state_names<ExecutionState>();
+template std::vector<std::string_view> state_names<AllocationState>();
+template std::vector<std::string_view> state_names<NodeState>();
+template std::vector<std::string_view> state_names<AttemptState>();
+template std::vector<std::string_view> state_names<EndIntent>();
 
 }  // namespace gyre::jobs::catalog

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 namespace gyre::jobs::catalog {
 
@@ -63,5 +64,8 @@ inline bool is_finished(ExecutionState state) {
 /// The state of that name. Error(kInvalidArgument) when there is none. Defined for the enums above.
 template <typename State>
 State state_named(std::string_view text);
+/// All of them. Defined for the enums above.
+template <typename State>
+std::vector<std::string_view> state_names();
 
 }  // namespace gyre::jobs::catalog

@@ -119,6 +119,58 @@ TEST_F(UnreadableTest, a_cluster_is_named_can_be_deleted_and_holds_up_no_other) 
   }
 }
 
+TEST_F(UnreadableTest, a_cluster_whose_scale_is_damaged_is_named_and_can_be_deleted) {
+  for (const char* scale : {"null", "{}", "2", "{"}) {
+    make_cluster(1);
+    change_catalog(fmt::format("UPDATE clusters SET scale = '{}' WHERE name = 'c'", scale));
+    const api::Cluster cluster = service_->cluster(kCluster);
+    ASSERT_EQ(cluster.errors.size(), 1U) << scale;
+    EXPECT_EQ(cluster.errors[0].code, kUnreadableCluster);
+    service_->delete_cluster(kCluster);
+    EXPECT_TRUE(wait_until([&] { return service_->clusters("w", {}).items.empty(); }));
+  }
+}
+
+TEST_F(UnreadableTest, a_state_or_place_that_there_is_none_of_holds_up_nobody) {
+  make_cluster(1);
+  submit("first", job_of(1, "true"));
+  ended("first");
+  for (const char* damage : {"UPDATE nodes SET state = 'queued'", "UPDATE attempts SET state = 'zz'",
+                             "UPDATE jobs SET execution_state = 'zz' WHERE name = 'first'",
+                             "UPDATE jobs SET workspace_id = -9223372036854775808 WHERE name = 'first'",
+                             "UPDATE jobs SET experiment_id = 99 WHERE name = 'first'",
+                             "UPDATE clusters SET allocation_state = ''"}) {
+    SCOPED_TRACE(damage);
+    change_catalog(fmt::format("PRAGMA foreign_keys = 0; {}", damage));
+    submit("next", job_of(1, "true"));
+    EXPECT_EQ(ended("next").execution_state, ExecutionState::kSucceeded) << events_of("next");
+    for (const api::Job& job : service_->jobs("w", {}, {}).items)
+      EXPECT_EQ(job.execution_state, ExecutionState::kSucceeded);
+    service_->delete_job(named("next"));
+    EXPECT_TRUE(wait_until([&] { return is_gone("next"); }));
+  }
+}
+
+TEST_F(UnreadableTest, an_empty_catalog_beside_nodes_is_refused_and_a_new_folder_is_not) {
+  make_cluster(1);
+  submit("first", job_of(1, "true"));
+  ended("first");
+  service_.reset();
+  for (const char* part : {"-wal", "-shm"}) fs::remove(options_.folder / (std::string("catalog.db") + part));
+  fs::resize_file(options_.folder / "catalog.db", 0);
+  try {
+    start();
+    ADD_FAILURE() << "it has started";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kCorruptData);
+    EXPECT_THAT(error.what(), HasSubstr("catalog.db is empty"));
+  }
+  options_.folder = folder_.path() / "new";
+  fs::create_directories(options_.folder);
+  std::ofstream(options_.folder / "catalog.db").close();  // Its first server was killed at once.
+  EXPECT_NO_THROW(start());
+}
+
 TEST_F(UnreadableTest, an_attempt_that_cannot_be_started_fails_with_the_cause) {
   make_cluster(1);
   fs::remove_all(options_.folder / "attempts");

@@ -42,7 +42,16 @@ net::JobKey key_in(const std::filesystem::path& file) {
   }
   Bytes bytes = read_secret(opened.get(), kMostKeyBytes, file.string());
   const WipedAtEnd wiped(bytes);
-  return agent::key_from_hex(as_text(bytes));
+  try {
+    return agent::key_from_hex(as_text(bytes));
+  } catch (const Error&) {
+    throw Error(
+        ErrorCode::kCorruptData,
+        fmt::format("{} is damaged: it should be the key of the agents, 64 hexadecimal digits. Take the file from "
+                    "a backup, or remove it and start the server again, and the jobs that run now start again "
+                    "under a new one",
+                    file.string()));
+  }
 }
 
 std::string key_of_attempt(const net::JobKey& key, const std::string& attempt) {

@@ -18,6 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr mode_t kOfOthers = S_IRWXG | S_IRWXO;
+constexpr const char* kCode = "code";  ///< A folder, where the others are files.
 
 [[noreturn]] void refuse(const fs::path& folder, const std::string& why, const std::string& command) {
   throw Error(ErrorCode::kUnsupported,
@@ -45,6 +46,7 @@ void check_folder(const fs::path& folder) {
 std::optional<std::string> make_private(const fs::path& path) {
   struct stat status{};
   if (::lstat(path.c_str(), &status) != 0 || S_ISLNK(status.st_mode)) return std::nullopt;
+  if (S_ISDIR(status.st_mode) && path.filename() != kCode) return std::nullopt;  // None of ours.
   if (status.st_uid != ::geteuid() || (status.st_mode & kOfOthers) == 0) return std::nullopt;
   if (::chmod(path.c_str(), status.st_mode & 07777 & ~kOfOthers) != 0) {
     throw system_error(fmt::format("cannot take the rights of other users from {}", path.string()), errno);
@@ -65,7 +67,7 @@ std::vector<std::string> guard_folder(const ServiceOptions& options) {
   check_folder(folder);
   std::vector<std::string> sentences;
   for (const char* name :
-       {"catalog.db", "catalog.db-wal", "catalog.db-shm", "catalog.db.lock", "agents.key", "code", "audit.log"}) {
+       {"catalog.db", "catalog.db-wal", "catalog.db-shm", "catalog.db.lock", "agents.key", kCode, "audit.log"}) {
     if (auto changed = make_private(folder / name)) sentences.push_back(std::move(*changed));
   }
   if (::geteuid() == 0) {

@@ -108,6 +108,9 @@ spec::ClusterSpec cluster_spec(const std::string& text, const std::string& scale
   return read([&] {
     nlohmann::json json = nlohmann::json::parse(whole_text(text, secrets));
     json["scaleSettings"] = nlohmann::json::parse(scale);
+    // Without any, a cluster has no nodes, and its jobs would wait for ever.
+    if (!json["scaleSettings"].is_object() || json["scaleSettings"].empty())
+      throw Error(ErrorCode::kCorruptData, fmt::format("its scale settings are '{}'", scale));
     return spec::cluster_or_throw(spec::parse_cluster(json.dump()), kCatalog);
   });
 }

@@ -20,9 +20,31 @@ namespace gyre::jobs::service {
 
 namespace {
 
+/// A full disk, or a copy that failed, may have left nothing of a catalog; a new one would forget all jobs.
+void check_is_not_cut_off(const std::filesystem::path& folder) {
+  const auto holds_something = [&](const char* name) {
+    std::error_code failure;
+    const std::filesystem::path path = folder / name;
+    if (std::filesystem::is_directory(path, failure)) return !std::filesystem::is_empty(path, failure) && !failure;
+    return std::filesystem::is_regular_file(path, failure) && std::filesystem::file_size(path, failure) > 0 && !failure;
+  };
+  const std::filesystem::path catalog = folder / "catalog.db";
+  std::error_code failure;
+  if (!std::filesystem::exists(catalog, failure) || holds_something("catalog.db") || holds_something("catalog.db-wal"))
+    return;
+  if (!holds_something("ended.log") && !holds_something("nodes")) return;
+  throw Error(
+      ErrorCode::kCorruptData,
+      fmt::format("{} is empty, but its folder has nodes and ended jobs of a job service: it was cut off. "
+                  "Restore a backup (docs/guide/backups.md); to begin anew without the old jobs, remove the file",
+                  catalog.string()));
+}
+
 catalog::Catalog open_catalog(const ServiceOptions& options) {
   for (const std::string& sentence : guard_folder(options)) options.logger->warn("{}", sentence);
-  return catalog::Catalog::open(options.folder / "catalog.db", {.now = options.wall_clock});
+  check_is_not_cut_off(options.folder);
+  const auto repaired = [&](const std::string& sentence) { options.logger->warn("{}", sentence); };
+  return catalog::Catalog::open(options.folder / "catalog.db", {.now = options.wall_clock, .repaired = repaired});
 }
 
 }  // namespace
