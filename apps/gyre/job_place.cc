@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
+#include <functional>
 
 #include "apps/gyre/run_command.h"
 #include "gyre/base/error.h"
@@ -127,12 +129,27 @@ std::vector<std::string> notes_of(Session& session, const JobPlace& job) {
   return notes;
 }
 
-void say_why_it_waits(Session& session, const JobPlace& job, const std::string& verb) {
+namespace {
+
+void say_why(Session& session, const JobPlace& job, const std::string& verb,
+             const std::function<bool(const std::string&)>& concerns) {
   const Json why = session.get(below(path_of(job), "why"));
-  if (text_at(why, "/reason") == "startsNow") return;
+  if (!concerns(text_at(why, "/reason"))) return;
   // It may have started while it was asked about; what was said before is about waiting.
   if (text_at(session.get(path_of(job)), "/properties/executionState") != "queued") return;
   fmt::print(stderr, "{}: {} waits: {}\n", verb, shown_place(job), cli::printable(text_at(why, "/message")));
+}
+
+}  // namespace
+
+void say_why_it_waits(Session& session, const JobPlace& job, const std::string& verb) {
+  say_why(session, job, verb, [](const std::string& reason) { return reason != "startsNow"; });
+}
+
+void say_what_must_change(Session& session, const JobPlace& job, const std::string& verb) {
+  constexpr std::array kReasons = {"clusterTooSmall", "quotaTooSmall", "noCluster", "clusterUnusable"};
+  say_why(session, job, verb,
+          [&](const std::string& reason) { return std::ranges::find(kReasons, reason) != kReasons.end(); });
 }
 
 void show_log(jobs::client::LogStream stream, std::string_view text) {

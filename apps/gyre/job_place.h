@@ -44,6 +44,8 @@ Json follow_events(jobs::client::Session& session, const jobs::client::JobPlace&
 std::vector<std::string> notes_of(jobs::client::Session& session, const jobs::client::JobPlace& job);
 /// Where it waits: one line on stderr that says why.
 void say_why_it_waits(jobs::client::Session& session, const jobs::client::JobPlace& job, const std::string& verb);
+/// The same, where it waits for something that somebody has to change.
+void say_what_must_change(jobs::client::Session& session, const jobs::client::JobPlace& job, const std::string& verb);
 /// Writes a job's logs to stdout and stderr. For LogTail.
 void show_log(jobs::client::LogStream stream, std::string_view text);
 

@@ -273,6 +273,7 @@ int JobSubmit::run(const std::vector<std::string>& environment) {
   const std::string shown = shown_place(place);
   if (!follow_) {
     remote_.print(job, [&] { return shown + "\n"; });
+    if (spec.node_count > 1) say_what_must_change(session, place, "gyre job submit");
     if (::isatty(STDERR_FILENO) != 0) {
       fmt::print(stderr, "\n  gyre job logs -f {0}   gyre job wait {0}   gyre job why {0}   gyre job stop {0}\n",
                  shown);

@@ -240,7 +240,8 @@ void add_job_why(VerbGroup& group) {
     const Json why = session.get(below(path_of(job), "why"));
     options->remote.print(why, [&] {
       std::string text = fmt::format("{}: {}\n", text_at(why, "/reason"), cli::printable(text_at(why, "/message")));
-      for (const Json& remedy : why.value("remedies", Json::array())) {
+      const bool said = text.find("would start at once") != std::string::npos;
+      for (const Json& remedy : said ? Json::array() : why.value("remedies", Json::array())) {
         text += fmt::format("  {}\n", cli::printable(remedy.get<std::string>()));
       }
       const std::string start = text_at(why, "/expectedStart");

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <memory>
@@ -7,8 +8,10 @@
 #include "apps/gyre/remote.h"
 #include "apps/gyre/resource_commands.h"
 #include "apps/gyre/run_command.h"
+#include "gyre/base/account.h"
 #include "gyre/base/error.h"
 #include "gyre/base/parse.h"
+#include "gyre/base/reach.h"
 
 // `gyre workspace …`, `gyre experiment …`, `gyre user …` and `gyre usage`.
 namespace gyre::app {
@@ -232,6 +235,29 @@ void hand_over(const Named& named, const Environment& environment, const Json& a
   fmt::print(stderr, "{} is for {}: as ~/.config/gyre/server.json, or by --server FILE\n", named.file, named.name);
 }
 
+/// What a new user could not do, because of this machine: whether there is their account, and the way to the socket.
+void warn_of_obstacles(const Named& named, const Environment& environment) {
+  const auto connection = jobs::client::find_connection({named.remote.server, named.remote.token_file}, environment);
+  const net::Endpoint& place = connection.place.endpoint;
+  struct stat socket{};
+  if (place.kind != net::Endpoint::Kind::kUnix || ::stat(place.host.c_str(), &socket) != 0) return;
+  const std::string account = named.account.empty() ? named.name : named.account;
+  const auto number = account_number(account);
+  if (!number) {
+    if (socket.st_uid != 0) return;
+    fmt::print(stderr,
+               "gyre user create: this machine has no account '{}', so {} cannot submit jobs: make it, or name another "
+               "with `gyre user change {} --account ACCOUNT`\n",
+               account, named.name, named.name);
+    return;
+  }
+  const auto obstacle = obstacle_before(place.host, {.user = *number, .group = static_cast<gid_t>(-1), .groups = {}});
+  if (!obstacle) return;
+  fmt::print(stderr,
+             "gyre user create: {}; start the server with --listen unix:/PATH where {} can go, or --listen HOST:PORT\n",
+             explain(*obstacle, place.host, account), named.name);
+}
+
 void add_account_option(CLI::App& verb, Named& named) {
   verb.add_option("--account", named.account,
                   "Account of the server's machine that their jobs have, if root runs it (default: the same name)")
@@ -256,6 +282,7 @@ void add_token_verbs(VerbGroup& group) {
     const Json user = {
         {"isAdministrator", made->administrator}, {"account", made->account}, {"isTrusted", made->trusted}};
     hand_over(*made, environment, session.put({"users", made->name}, user));
+    warn_of_obstacles(*made, environment);
     return 0;
   });
   CLI::App* change = group.app().add_subcommand("change", "Change a user's account, or whether they are trusted");
