@@ -24,6 +24,8 @@ constexpr const char* kEndedDescriptor = "GYRE_ENDED_FD";
 /// From a job service, on each host: the job's own folder there, in which its code lies. Hosts may have it at different
 /// paths: ranks of `gyre run` over several hosts that would start in the launcher's start in that of their own host.
 constexpr const char* kJobFolder = "GYRE_JOB_FOLDER";
+/// From a job service: `gyre run` that could start no rank, because it could not reach a host, writes here why.
+constexpr const char* kStartFailureFile = "GYRE_START_FAILURE_FILE";
 /// Random; marks everything that one launcher has started.
 constexpr const char* kMarker = "GYRE_LAUNCH";
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -17,6 +18,7 @@ from running_job import wait_until
 
 MOUNT = 'mount --make-rprivate / && mount -t tmpfs -o size=24m,mode=1777 none /tmp && exec "$@"'
 FULL = "the disk is full; nothing was changed"
+LOGS = "$AZ_BATCHAI_MOUNT_ROOT/external"
 # The reserve that a server keeps free is larger than the disks here.
 ON_A_SMALL_DISK = ("--keep-free", "0")
 
@@ -36,7 +38,7 @@ def fill(folder: Path) -> Path:
 
 def goes_on_after(server: JobServer, with_signal: int, name: str, index_is_gone: bool) -> None:
     """The server ends while a job runs, and starts on a full disk."""
-    submit = ("job", "submit", "-c", "pool", "--logs", "$AZ_BATCHAI_MOUNT_ROOT/external")
+    submit = ("job", "submit", "-c", "pool", "--logs", LOGS)
     gates = {one: server.share / f"{one}-go" for one in (name, f"{name}-next")}
     for one, gate in gates.items():
         line = f'echo begun >> "{server.share}/{one}"; until [ -e "{gate}" ]; do sleep 0.1; done; echo last'
@@ -70,7 +72,37 @@ def goes_on_after(server: JobServer, with_signal: int, name: str, index_is_gone:
     assert "the job service goes on" in server.log.read_text()[begin:]
 
 
-def main(gyre: Path, home: Path) -> None:
+def queue_on_full_nodes(gyre: Path, home: Path) -> None:
+    """The disk of the nodes fills up while jobs are queued for them; that of the server has room."""
+    server = JobServer(gyre, home)
+    nodes = server.folder / "nodes"
+    nodes.mkdir(parents=True)
+    nodes.parent.chmod(0o711)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m,mode=0755", "none", str(nodes)], check=True)
+    server.start(*ON_A_SMALL_DISK)
+    try:
+        server.ok("cluster", "create", "pool", "-t", "2", "--mount", f"external={server.share}")
+        gate = server.share / "go"
+        names = [f"job-{i}" for i in range(6)]
+        for name in names:
+            line = f'echo begun >> "{server.share}/{name}"; until [ -e "{gate}" ]; do sleep 0.1; done'
+            server.ok("job", "submit", "-c", "pool", "--logs", LOGS, "--name", name, "--", "/bin/sh", "-c", line)
+        wait_until("two jobs run", lambda: sum((server.share / name).exists() for name in names) == 2)
+        filling = fill(nodes)
+        gate.touch()
+        wait_until("a job has found no room", lambda: any("noRoom" in server.ok("job", "events", n) for n in names))
+        failed = server.json("job", "list", "--state", "failed")
+        assert failed == [], [job["properties"]["executionInfo"]["errors"] for job in failed]
+        filling.unlink()
+        for name in names:
+            assert server.verb("job", "wait", name).returncode == 0, server.ok("job", "events", name)
+            assert (server.share / name).read_text() == "begun\n"
+    finally:
+        subprocess.run(["umount", "-l", str(nodes)], check=False)
+        server.close()
+
+
+def server_on_a_full_disk(gyre: Path, home: Path) -> None:
     server = JobServer(gyre, home)
     server.start("--lease", "60", *ON_A_SMALL_DISK)
     try:
@@ -82,11 +114,21 @@ def main(gyre: Path, home: Path) -> None:
         server.close()
 
 
-def test_a_server_starts_on_a_full_disk_answers_questions_and_goes_on_when_there_is_room(gyre: Path) -> None:
+CASES = {case.__name__: case for case in (server_on_a_full_disk, queue_on_full_nodes)}
+
+
+def in_a_namespace(gyre: Path, case: Callable[[Path, Path], None]) -> None:
     with tempfile.TemporaryDirectory(dir="/var/tmp") as home:
         own = "--map-root-user" if os.geteuid() else "--propagation=private"
         done = subprocess.run(
-            ["unshare", "--mount", own, "sh", "-c", MOUNT, "sh", sys.executable, __file__, str(gyre), home],
+            [
+                *("unshare", "--mount", own, "sh", "-c", MOUNT, "sh"),
+                sys.executable,
+                __file__,
+                case.__name__,
+                str(gyre),
+                home,
+            ],
             capture_output=True,
             text=True,
             timeout=240,
@@ -95,5 +137,13 @@ def test_a_server_starts_on_a_full_disk_answers_questions_and_goes_on_when_there
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_a_server_starts_on_a_full_disk_answers_questions_and_goes_on_when_there_is_room(gyre: Path) -> None:
+    in_a_namespace(gyre, server_on_a_full_disk)
+
+
+def test_queued_jobs_wait_for_room_on_the_disk_of_their_nodes(gyre: Path) -> None:
+    in_a_namespace(gyre, queue_on_full_nodes)
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    CASES[sys.argv[1]](Path(sys.argv[2]), Path(sys.argv[3]))

@@ -178,8 +178,49 @@ def test_two_users_jobs_of_one_name_keep_their_nodes_files_apart(team: Team) -> 
     assert team.server.ok("job", "logs", name) == "[0] private\n"
 
 
-def test_the_first_users_folders_on_a_mount_that_is_open_to_all_are_open_to_the_next_user(team: Team) -> None:
+def as_account(user: str, *command: str) -> subprocess.CompletedProcess[str]:
+    account = ACCOUNTS[user]
+    return subprocess.run(command, capture_output=True, text=True, user=account, group=account, check=False)
+
+
+@pytest.mark.parametrize("mode", [0o1777, 0o755], ids=["open to all", "closed"])
+@pytest.mark.parametrize("below", ["", "/storagedir"], ids=["mount", "directory below"])
+def test_no_user_can_replace_what_others_have_on_a_mount_that_belongs_to_root(
+    team: Team, below: str, mode: int
+) -> None:
+    top = Path(f"{team.server.share}{below}")
+    top.mkdir(exist_ok=True)
+    for folder in (team.server.share, top):
+        folder.chmod(mode)
+    assert team.output("ada", "echo", "hers", logs=MOUNT + below) == "[0] hers\n"
+    assert team.output("bob", "echo", "his", logs=MOUNT + below) == "[0] his\n"
+    [log] = [each for each in top.rglob("stdout.txt") if each.stat().st_uid == ACCOUNTS["robert"]]
+    above = [folder for folder in log.parents if folder.is_relative_to(top)][2:]
+    assert {folder.stat().st_uid for folder in above} == {0}
+    for folder in [log.parents[1], *above]:
+        if folder != top:
+            moved = as_account("ada", "mv", str(folder), f"{folder}-moved")
+            assert moved.returncode != 0, folder
+    assert as_account("ada", "mkdir", str(log.parents[2] / "mine")).returncode != 0
+
+
+def test_roots_folders_below_a_mount_that_others_cannot_enter_are_not_for_jobs(team: Team) -> None:
+    (team.server.share / "admins").mkdir(mode=0o700)
+    name = team.submit("ada", "--logs", f"{MOUNT}/admins", "--", "true").stdout.strip()
+    assert team.server.verb("job", "wait", name).returncode != 0
+    assert list((team.server.share / "admins").iterdir()) == []
+
+
+def open_to_all_by_another(team: Team) -> None:
+    """A directory that root does not own."""
     team.server.share.chmod(0o1777)
+    os.chown(team.server.share, 65_534, 65_534)
+
+
+def test_the_first_users_folders_in_anothers_directory_that_is_open_to_all_are_open_to_the_next_user(
+    team: Team,
+) -> None:
+    open_to_all_by_another(team)
     assert team.output("ada", "echo", "hers", logs=MOUNT) == "[0] hers\n"
     assert team.output("bob", "echo", "his", logs=MOUNT) == "[0] his\n"
     owners = {log.stat().st_uid: log for log in team.server.share.rglob("stdout.txt")}
@@ -193,14 +234,14 @@ def test_the_first_users_folders_on_a_mount_that_is_open_to_all_are_open_to_the_
 
 
 def test_a_folder_of_another_account_in_a_jobs_way_is_named_with_what_opens_it(team: Team) -> None:
-    team.server.share.chmod(0o1777)
+    open_to_all_by_another(team)
     assert team.output("ada", "echo", "hers", logs=MOUNT) == "[0] hers\n"
     [log] = team.server.share.rglob("stdout.txt")
     log.parents[3].chmod(0o755)
     name = team.submit("bob", "--logs", MOUNT, "--", "true").stdout.strip()
     said = team.server.verb("job", "wait", name).stderr
     # As it is called where she can see it, not in the mount namespace of the job.
-    assert f"'{log.parents[3]}' belongs to 'ada', who can let others make folders there: " in said
+    assert f"'{log.parents[3]}' belongs to 'ada'. If it belongs to root, " in said
     assert f"`chmod a+rwxt {log.parents[3]}`" in said
 
 

@@ -23,6 +23,7 @@
 #include "gyre/base/cores.h"
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
+#include "gyre/jobs/agent/internal/attempt_ends.h"
 #include "gyre/jobs/agent/internal/json_fields.h"
 #include "gyre/jobs/agent/internal/node_probe.h"
 #include "gyre/jobs/agent/internal/node_state.h"
@@ -259,7 +260,8 @@ class Agent::Work {
                   fmt::format("node {} got an order for {}", options_.node_id, order.here().agent_name()));
     }
     if (has_work()) {
-      return refuse(order, fmt::format("node {} is busy with attempt {}", options_.node_id, job_->order().attempt));
+      const std::string why = fmt::format("node {} is busy with attempt {}", options_.node_id, job_->order().attempt);
+      return refuse(order, *internal::internal_failure(order, why).error);
     }
     job_.reset();
     lost_ = false;
@@ -267,18 +269,19 @@ class Agent::Work {
       job_ = std::make_unique<NodeJob>(options_.node, order);
       report(job_->report());
     } catch (const std::exception& error) {
-      refuse(order, fmt::format("node {} cannot take the job: {}", options_.node_id, error.what()));
+      JobError refused = *internal::internal_failure(order, error, false).error;
+      refused.message = fmt::format("node {} cannot take the job: {}", options_.node_id, error.what());
+      refuse(order, refused);
     }
   }
 
-  void refuse(const WorkOrder& order, const std::string& why) {
-    constexpr int kCodeWithoutCommand = 255;
+  void refuse(const WorkOrder& order, const JobError& why) {
     NodeReport refusal;
     refusal.attempt = order.attempt;
     refusal.phase = Phase::kEnded;
     refusal.record.emplace();
-    refusal.record->exit_code = kCodeWithoutCommand;
-    refusal.record->error = JobError{error_code::kInternal, why, {{"node", order.here().id}}};
+    refusal.record->exit_code = internal::kCodeWithoutCommand;
+    refusal.record->error = why;
     refusal.record->started_us = refusal.record->ended_us = wall_clock_us();
     report(refusal);
   }

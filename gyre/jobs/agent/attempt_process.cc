@@ -58,7 +58,7 @@ class Agent final : public internal::AttemptHost {
     while (!answer_ && !gone_) answered_.wait(mutex_);
     // An agent that comes later goes on from the state before.
     if (!answer_) throw internal::LeaveNow();
-    if (!answer_->empty()) throw Error(ErrorCode::kIo, *answer_);
+    if (answer_->failure) throw *answer_->failure;
   }
   void report(Phase phase, const std::vector<std::string>& notes) override {
     tell({{attempt_line::kReport, {{"phase", name_of(phase)}, {"notes", notes}}}});
@@ -103,17 +103,27 @@ class Agent final : public internal::AttemptHost {
                       std::chrono::seconds(stop.integer("grace_seconds", 0, kLongestGraceS))});
     } else if (fields.has(attempt_line::kSaved)) {
       const MutexLock lock(mutex_);
-      answer_ = fields.text(attempt_line::kSaved);
+      answer_.emplace();
+      const std::string why = fields.text(attempt_line::kSaved);
+      if (!why.empty()) {
+        const auto code = error_code_from_number(static_cast<int>(fields.integer(attempt_line::kCode, 0, kMostCodes)));
+        answer_->failure.emplace(code, why);
+      }
       answered_.notify_all();
     }
   }
+
+  struct Answer {
+    std::optional<Error> failure;
+  };
+  static constexpr std::int64_t kMostCodes = 1'000;
 
   JsonLines& lines_;
   Commands& commands_;
   net::Notifier over_;
   Mutex mutex_;
   ConditionVariable answered_;
-  std::optional<std::string> answer_ GYRE_GUARDED_BY(mutex_);  ///< To the last save().
+  std::optional<Answer> answer_ GYRE_GUARDED_BY(mutex_);  ///< To the last save().
   bool gone_ GYRE_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

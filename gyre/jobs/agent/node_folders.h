@@ -37,6 +37,7 @@ class NodeFolders {
   /// attempt at a time, and short, because a socket's path has at most 107 bytes.
   Path private_to_job() const { return root_ / "private"; }
   Path shell_table() const { return private_to_job() / "shells.json"; }
+  Path start_failure() const { return private_to_job() / "start-failure"; }  ///< As launch_contract::kStartFailureFile
   Path socket(const std::string& name) const { return private_to_job() / (name + ".sock"); }
 
   // What only agents see.

@@ -32,6 +32,11 @@ constexpr const char* kUnusablePath =
     "UnusablePath";  ///< A place for mounts, logs or outputs that the node cannot use.
 }  // namespace error_code
 
+/// Values of JobError's "reason" for InternalError, beside the names of StopReason: nothing of the job's processes has
+/// run on the node, because its disk is full; or the job's launcher could start none of the ranks.
+constexpr const char* kNoRoom = "noRoom";
+constexpr const char* kNotStarted = "notStarted";
+
 struct JobError {
   std::string code;  ///< One of error_code.
   std::string message;

@@ -2,15 +2,43 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <csignal>
+#include <system_error>
 
 #include "gyre/base/clock.h"
+#include "gyre/base/error.h"
 #include "gyre/jobs/spec/duration.h"
 
 namespace gyre::jobs::agent::internal {
+namespace {
+
+/// Of a disk, or of what an account may use of it.
+bool is_out_of_room(const std::exception& error) {
+  if (const auto* ours = dynamic_cast<const Error*>(&error)) return ours->code() == ErrorCode::kResourceExhausted;
+  const auto* system = dynamic_cast<const std::system_error*>(&error);  // std::filesystem's too.
+  if (system == nullptr) return false;
+  const std::error_code& code = system->code();  // std::errc has no name for EDQUOT.
+  return code == std::errc::no_space_on_device ||
+         (code.value() == EDQUOT && code.category() != std::iostream_category());
+}
+
+}  // namespace
 
 AttemptEnds internal_failure(const WorkOrder& order, const std::string& what) {
   return {kCodeWithoutCommand, JobError{error_code::kInternal, what, {{"node", order.here().id}}}};
+}
+
+AttemptEnds internal_failure(const WorkOrder& order, const std::exception& error, bool begun) {
+  AttemptEnds end = internal_failure(order, std::string(error.what()));
+  if (!begun && is_out_of_room(error)) end.error->details["reason"] = kNoRoom;
+  return end;
+}
+
+AttemptEnds start_failure(const WorkOrder& order, const std::string& what) {
+  AttemptEnds end = internal_failure(order, what);
+  end.error->details["reason"] = kNotStarted;
+  return end;
 }
 
 AttemptEnds unusable_path(const WorkOrder& order, const std::string& what, const std::string& kind,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,6 +28,11 @@ constexpr int kNotTheJobsExitCode = 125;
 
 /// A fault of the node, not of the job.
 AttemptEnds internal_failure(const WorkOrder& order, const std::string& what);
+/// The same by an exception. Where the disk is full and none of the job's processes has begun, the details say kNoRoom:
+/// the job waits for room.
+AttemptEnds internal_failure(const WorkOrder& order, const std::exception& error, bool begun);
+/// The job's launcher could start none of the ranks.
+AttemptEnds start_failure(const WorkOrder& order, const std::string& what);
 /// A place for mounts, logs or outputs that the node cannot use; `details` says which.
 AttemptEnds unusable_path(const WorkOrder& order, const std::string& what, const std::string& kind,
                           const std::string& place);

@@ -66,7 +66,7 @@ void AttemptKeeper::go() {
     } catch (const AttemptEnds& end) {
       stop_at(end);
     } catch (const std::exception& error) {
-      if (state_.step != Step::kStopped) stop_at(internal_failure(state_.order, error.what()));
+      if (state_.step != Step::kStopped) stop_at(internal_failure(state_.order, error, state_.step >= Step::kRunning));
     }
     run_job();
   } catch (const LeaveNow&) {
@@ -139,7 +139,7 @@ void AttemptKeeper::run_job() {
   } catch (const AttemptEnds& end) {
     if (state_.step != Step::kStopped) stop_at(end);
   } catch (const std::exception& error) {
-    if (state_.step != Step::kStopped) stop_at(internal_failure(state_.order, error.what()));
+    if (state_.step != Step::kStopped) stop_at(internal_failure(state_.order, error, state_.step >= Step::kRunning));
   }
 }
 
@@ -244,14 +244,14 @@ void AttemptKeeper::take_progress(const Json& progress, AttemptChild& process, T
   if (next.record) next.record->asked_to_end = next.record->asked_to_end && must_stop(commands_, state_);
   if (next.step == Step::kStopped && state_.step != Step::kStopped) told.cleaned_by = end_of_clean_up();
   state_ = std::move(next);
-  std::string failure;
+  Json answer = {{attempt_line::kSaved, ""}};
   try {
     save(state_, folders_);
   } catch (const Error& error) {
-    failure = error.what();
+    answer = {{attempt_line::kSaved, error.what()}, {attempt_line::kCode, static_cast<int>(error.code())}};
     if (state_.step == Step::kStopped) mark_ended(folders_);
   }
-  process.lines().post({{attempt_line::kSaved, failure}});
+  process.lines().post(answer);
 }
 
 void AttemptKeeper::take_report(const Json& json) {

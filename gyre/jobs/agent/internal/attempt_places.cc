@@ -110,20 +110,39 @@ void AttemptPlaces::make_mounts(const std::vector<Mount>& mounts, const char* ow
   }
 }
 
+/// The mount that has `folder`, or is it; nothing: none.
+std::optional<fs::path> AttemptPlaces::mount_of(const fs::path& folder) const {
+  for (const std::vector<Mount>* mounts : {&mounts_.job, &mounts_.cluster}) {
+    for (const Mount& mount : *mounts) {
+      const fs::path within = folder.lexically_relative(mount.target);
+      if (!within.empty() && *within.begin() != "..") return mount.target;
+    }
+  }
+  return std::nullopt;
+}
+
 /// Jobs keep their files on mounts, and in the node's folder of all jobs, where only root may be allowed to write. The
-/// job's own folder there, PREFIX/SEGMENT, is made for it if all folders above it belong to root and nobody else can
-/// change them, so that nobody can have put a link there. Everywhere else the job needs the right itself.
+/// job's own folder there, PREFIX/SEGMENT, is made for it if all folders above it belong to root, everybody may enter
+/// them, and nobody else can put something in the place of what root has there. Everywhere else the job needs the right
+/// itself.
 void AttemptPlaces::make_folder_below_prefix(const std::string& prefix) const {
   const fs::path top = fs::path(prefix + "/").lexically_normal().parent_path();
-  const auto is_top = [&](const Mount& mount) { return mount.target == top; };
-  const bool is_mount = std::ranges::any_of(mounts_.cluster, is_top) || std::ranges::any_of(mounts_.job, is_top);
-  if (!options_.user || (!is_mount && top != jobs_root(order_, folders_))) return;
+  const std::optional<fs::path> mount = mount_of(top);
+  if (!options_.user || (!mount && top != jobs_root(order_, folders_))) return;
   if (order_.path_segment.empty()) return;  // The mount itself is never given away.
-  UniqueFd at(::open(top.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  UniqueFd at(::open(mount.value_or(top).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   const auto is_roots = [&] {
     struct stat status{};
-    return at && ::fstat(at.get(), &status) == 0 && status.st_uid == 0 && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+    if (!at || ::fstat(at.get(), &status) != 0 || status.st_uid != 0) return false;
+    const bool others_write = (status.st_mode & (S_IWGRP | S_IWOTH)) != 0;
+    return (status.st_mode & S_IXOTH) != 0 && (!others_write || (status.st_mode & S_ISVTX) != 0);
   };
+  if (mount && *mount != top) {
+    for (const fs::path& part : top.lexically_relative(*mount)) {
+      if (!is_roots()) return;
+      at = UniqueFd(::openat(at.get(), part.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    }
+  }
   bool made = false;
   for (const fs::path& part : fs::path(order_.path_segment)) {
     if (!is_roots()) return;
@@ -134,7 +153,7 @@ void AttemptPlaces::make_folder_below_prefix(const std::string& prefix) const {
   if (!made && !is_roots()) return;
   if (!at) return;
   // On a mount it is for others to read, as what the job itself makes there; on the node it is the job's alone.
-  [[maybe_unused]] int ignored = is_mount ? 0 : ::fchmod(at.get(), S_IRWXU);
+  [[maybe_unused]] int ignored = mount ? 0 : ::fchmod(at.get(), S_IRWXU);
   ignored = ::fchown(at.get(), options_.user->id.user, options_.user->id.group);
 }
 

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,7 @@ class AttemptPlaces {
 
  private:
   void make_mounts(const std::vector<Mount>& mounts, const char* owner, const std::filesystem::path& root) const;
+  std::optional<std::filesystem::path> mount_of(const std::filesystem::path& folder) const;
   void make_folder_below_prefix(const std::string& prefix) const;
   void give_alone(const std::filesystem::path& folder) const;
   void write_programs() const;

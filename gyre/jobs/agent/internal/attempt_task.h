@@ -20,6 +20,7 @@ constexpr const char* kRun = "run";        ///< agent -> process: the facts of a
 constexpr const char* kFinish = "finish";  ///< agent -> process: true
 constexpr const char* kStop = "stop";      ///< agent -> process: {"reason", "grace_seconds"}
 constexpr const char* kSaved = "saved";    ///< agent -> process: why progress was not written down; "": it was
+constexpr const char* kCode = "code";      ///< beside it: the number of the ErrorCode, where it was not
 constexpr const char* kSave = "save";      ///< process -> agent: progress_of(), to be on disk before the answer
 constexpr const char* kReport = "report";  ///< process -> agent: {"phase", "notes"}
 constexpr const char* kLog = "log";        ///< process -> agent: a line that has no log yet

@@ -18,6 +18,7 @@ Variables base_variables(const Variables& base, const std::string& gyre_program,
   variables[kRemoteShellVariable] = folders.programs() / "ssh";
   variables[kShellTableVariable] = folders.shell_table();
   variables[launch_contract::kJobFolder] = job_folder(order, folders);
+  variables[launch_contract::kStartFailureFile] = folders.start_failure();
   variables[kAttemptVariable] = order.attempt;
   variables[kNodeVariable] = order.here().id;
   return variables;

@@ -14,6 +14,7 @@
 #include "gyre/jobs/agent/internal/unreachable.h"
 #include "gyre/jobs/agent/internal/waiting_launcher.h"
 #include "gyre/jobs/agent/remote_shell.h"
+#include "gyre/launch/hosts.h"
 
 namespace gyre::jobs::agent::internal {
 
@@ -21,6 +22,9 @@ AttemptEnds failure_of_job(const WorkOrder& order, const NodeFolders& folders, c
                            const ProcessSet::Ended& ended) {
   const std::string& node = order.here().id;
   const int exit_code = ended.exit_code;
+  const std::string not_started = failure_noted(folders.start_failure(), ::geteuid());
+  if (exit_code == launch::kUnreachableExitCode && !not_started.empty())
+    return start_failure(order, fmt::format("gyre run on node {} {}", node, not_started));
   std::map<std::string, std::string> details = {{"node", node}};
   if (ended.record.contains("first_failed_rank") && ended.record["first_failed_rank"].is_number()) {
     details["rank"] = ended.record["first_failed_rank"].dump();

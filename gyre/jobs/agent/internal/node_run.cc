@@ -39,7 +39,11 @@ constexpr fs::perms kReadableByAll =
 }  // namespace
 
 NodeRun::NodeRun(const AttemptTask& task, const Commands& commands, AttemptHost& host)
-    : task_(task), folders_(task.root), commands_(commands), journal_(task, host) {}
+    : task_(task),
+      folders_(task.root),
+      commands_(commands),
+      journal_(task, host),
+      begun_(task.state.step >= Step::kRunning) {}
 
 void NodeRun::set_up() {
   try {
@@ -47,7 +51,7 @@ void NodeRun::set_up() {
   } catch (const AttemptEnds& end) {
     journal_.stop(end);
   } catch (const std::exception& error) {
-    journal_.stop(internal_failure(order(), error.what()));
+    journal_.stop(internal_failure(order(), error, begun_));
   }
 }
 
@@ -59,7 +63,7 @@ void NodeRun::go() {
   } catch (const AttemptEnds& early) {
     if (!stopped_before) journal_.stop(early);
   } catch (const std::exception& error) {
-    if (!stopped_before) journal_.stop(internal_failure(order(), error.what()));
+    if (!stopped_before) journal_.stop(internal_failure(order(), error, begun_));
   }
   clean_up();
 }
@@ -128,12 +132,12 @@ void NodeRun::make_place(const std::string& what, const std::string& folder) con
   if (!failure) return;
   const MountPlan mounts = plan_mounts(order(), folders_);
   const auto outside = [&](const fs::path& place) { return resolved(place, mounts); };
-  throw unusable_path(
-      order(),
-      fmt::format("cannot make a place for {}: user '{}', as whom the job runs, cannot make the folder "
-                  "{}: {}{}",
-                  what, user_name(own_user().user), folder, failure.message(), who_may_open(folder, outside)),
-      "path", folder);
+  throw unusable_path(order(),
+                      fmt::format("cannot make a place for {}: user '{}', as whom the job runs, cannot make the folder "
+                                  "{}: {}{}",
+                                  what, user_name(own_user().user), folder, failure.message(),
+                                  who_may_open(folder, task_.own_account, outside)),
+                      "path", folder);
 }
 
 void NodeRun::make_places() {
@@ -238,8 +242,8 @@ bool NodeRun::all_workers_are_done() {
 AttemptEnds NodeRun::run_processes() {
   const std::vector<NodePlan> plans = launch_plan(order(), journal_.state().all_facts);
   const NodePlan& plan = plans[static_cast<std::size_t>(order().node)];
-  journal_.reach(Phase::kRunning);
   write_shell_table(order(), journal_.state().all_facts, folders_);
+  journal_.reach(Phase::kRunning);
   if (ports_) ports_->release();
   if (plan.processes.empty()) return hold_until_finished();
   const auto ended = run_plan(plan, plans);
@@ -267,7 +271,7 @@ ProcessSet::Ended NodeRun::run_plan(const NodePlan& plan, const std::vector<Node
   }
   Json specification = launch_specification(set.processes(), socket, work_folder(order(), folders_));
   if (plan.ranks) add_ranks(specification, order(), plans);
-  return set.run(specification, specification.contains("job") ? plan.first_rank : 0);
+  return set.run(specification, specification.contains("job") ? plan.first_rank : 0, [&] { begun_ = true; });
 }
 
 void NodeRun::clean_up() {

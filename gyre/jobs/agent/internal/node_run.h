@@ -56,6 +56,7 @@ class NodeRun {
   AttemptJournal journal_;
   std::string log_folder_;
   std::optional<PortLease> ports_;
+  bool begun_;  ///< The job's processes have.
 };
 
 }  // namespace gyre::jobs::agent::internal

@@ -156,7 +156,7 @@ void ProcessSet::keep_within(LogAllowance& allowance) {
                   journal_.order().here().id, journal_.order().log_bytes));
 }
 
-ProcessSet::Ended ProcessSet::run(const Json& specification, int first_rank) {
+ProcessSet::Ended ProcessSet::run(const Json& specification, int first_rank, const std::function<void()>& started) {
   first_rank_ = static_cast<std::size_t>(first_rank);
   if (writes_logs()) {
     std::vector<std::string> paths;
@@ -164,6 +164,7 @@ ProcessSet::Ended ProcessSet::run(const Json& specification, int first_rank) {
     journal_.remember_log_lengths(paths);
   }
   LaunchedSet set = start_or_find(specification);
+  if (started) started();
   Streams streams = open_logs();
   if (has_servers() && std::ranges::find(servers_, false) == servers_.end()) finish_main(set);
   LogAllowance allowance = allowance_of_logs();

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -52,7 +53,8 @@ class ProcessSet {
 
   /// Starts the set, or finds the one that a process before us has started, and reads its records until it has
   /// finished. `specification` comes of processes(). `first_rank`: the first process's number in the records.
-  Ended run(const nlohmann::json& specification, int first_rank = 0);
+  /// `started` is called once the set is there.
+  Ended run(const nlohmann::json& specification, int first_rank = 0, const std::function<void()>& started = {});
 
  private:
   using Streams = std::vector<std::array<std::unique_ptr<LogStream>, 2>>;

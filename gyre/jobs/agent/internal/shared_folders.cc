@@ -48,7 +48,7 @@ std::error_code make_shared_folders(const fs::path& folder) {
   return failure ? failure : make_in(above, folder);
 }
 
-std::string who_may_open(const fs::path& path, const std::function<fs::path(const fs::path&)>& outside) {
+std::string who_may_open(const fs::path& path, bool of_root, const std::function<fs::path(const fs::path&)>& outside) {
   fs::path nearest = path;
   struct stat status{};
   while (::stat(nearest.c_str(), &status) != 0) {
@@ -57,8 +57,16 @@ std::string who_may_open(const fs::path& path, const std::function<fs::path(cons
   }
   if (!S_ISDIR(status.st_mode) || ::access(nearest.c_str(), W_OK | X_OK) == 0) return "";
   const std::string place = outside(nearest).string();
-  return fmt::format("; '{}' belongs to '{}', who can let others make folders there: `chmod a+rwxt {}`", place,
-                     name_of_account(status.st_uid), place);
+  const std::string owner = name_of_account(status.st_uid);
+  if (!of_root) {
+    return fmt::format("; '{0}' belongs to '{1}', who can let others make folders there: `chmod a+rwxt {0}`", place,
+                       owner);
+  }
+  return fmt::format(
+      "; '{0}' belongs to '{1}'. If it belongs to root, every job gets a folder of its own in it: `chown root {0} && "
+      "chmod 755 {0}`. Where root has no rights (NFS), its owner can let everybody make folders there: `chmod a+rwxt "
+      "{0}`; then whoever makes one first can replace what others have in it",
+      place, owner);
 }
 
 }  // namespace gyre::jobs::agent::internal

@@ -13,9 +13,10 @@ namespace gyre::jobs::agent::internal {
 std::error_code make_shared_folders(const std::filesystem::path& folder);
 
 /// Of the nearest folder above `path` that exists, if this process may not write there: whose it is, and the command
-/// by which its owner can let others make their own in it, as "; 'X' belongs to …". Else empty. `outside`: the path of
-/// a folder for those who do not see the node's mounts.
-std::string who_may_open(const std::filesystem::path& path,
+/// by which its owner can let others make their own in it, as "; 'X' belongs to …". Else empty. `of_root`: the agent
+/// is root's, and makes folders for jobs in those of root. `outside`: the path of a folder for those who do not see the
+/// node's mounts.
+std::string who_may_open(const std::filesystem::path& path, bool of_root,
                          const std::function<std::filesystem::path(const std::filesystem::path&)>& outside);
 
 }  // namespace gyre::jobs::agent::internal

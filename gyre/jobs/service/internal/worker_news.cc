@@ -26,12 +26,15 @@ bool is_not_the_jobs(const agent::JobError& error) {
   return error.code == agent::error_code::kInternal || error.code == agent::error_code::kUnusablePath;
 }
 
-/// That it ended without having failed: its node could not reach the service, or a restored service does not know it.
-bool is_loss(const std::optional<agent::JobError>& error) {
-  if (!error || error->code != agent::error_code::kInternal) return false;
+/// In one word, where an attempt ended without having failed: its node could not reach the service, had no room for it
+/// or could not be reached by the job's launcher, or a restored service does not know it. Otherwise empty.
+std::string loss_of(const std::optional<agent::JobError>& error) {
+  if (!error || error->code != agent::error_code::kInternal) return "";
   const auto reason = error->details.find("reason");
-  return reason != error->details.end() &&
-         (reason->second == agent::name_of(agent::StopReason::kLeaseLost) || reason->second == kRestored);
+  if (reason == error->details.end()) return "";
+  if (reason->second == agent::kNoRoom || reason->second == agent::kNotStarted) return reason->second;
+  const bool lost = reason->second == agent::name_of(agent::StopReason::kLeaseLost) || reason->second == kRestored;
+  return lost ? "nodeLost" : "";
 }
 
 std::string details_of(const agent::JobError& error) {
@@ -104,7 +107,8 @@ catalog::AttemptEnd Worker::end_of(const Attempt& attempt, const agent::AttemptR
   const bool terminated = attempt.end_intent == EndIntent::kTerminate;
   const catalog::Job job = ledger_.catalog.jobs().get(attempt.job);
   const RetryLimits limits = retry_limits(stored_spec(job).spec.value_or(spec::JobSpec{}));
-  const bool lost = (!result.lost.empty() && !result.hopeless) || is_loss(result.error);
+  const std::string loss = !result.lost.empty() && !result.hopeless ? "nodeLost" : loss_of(result.error);
+  const bool lost = !loss.empty();
   const bool after_loss = lost && job.losses < limits.after_loss;
   const bool after_failure =
       !lost && result.error && is_not_the_jobs(*result.error) && job.retries < limits.after_other_failure;
@@ -121,10 +125,9 @@ catalog::AttemptEnd Worker::end_of(const Attempt& attempt, const agent::AttemptR
     const std::string count = after_loss
                                   ? fmt::format("{} of {} after losses", job.losses + 1, limits.after_loss)
                                   : fmt::format("{} of {} after failures", job.retries + 1, limits.after_other_failure);
-    end.cause = {
-        after_loss ? "nodeLost" : "retry",
-        fmt::format("{}; the next attempt ({}) begins in {:g} s at the earliest",
-                    result.error ? result.error->message : "", count, std::chrono::duration<double>(pause).count())};
+    end.cause = {after_loss ? loss : "retry", fmt::format("{}; the next attempt ({}) begins in {:g} s at the earliest",
+                                                          result.error ? result.error->message : "", count,
+                                                          std::chrono::duration<double>(pause).count())};
   } else if (result.error) {
     end.outcome = catalog::AttemptEnd::Outcome::kFailed;
     end.exit_code = result.exit_code;

@@ -7,9 +7,16 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <filesystem>
 #include <iterator>
+#include <system_error>
 #include <utility>
 
+#include "gyre/base/bytes.h"
+#include "gyre/base/error.h"
+#include "gyre/base/file.h"
+#include "gyre/base/launch_contract.h"
+#include "gyre/base/process.h"
 #include "gyre/launch/internal/hosts/description.h"
 #include "gyre/launch/internal/report.h"
 
@@ -26,6 +33,22 @@ constexpr std::chrono::milliseconds kKillFarewellTime{1000};
 /// How long after the loss of a host the failure that explains it may still be reported.
 constexpr std::chrono::milliseconds kSettleTime{400};
 constexpr std::array<Stream, kStreams> kBothStreams = {Stream::kStdout, Stream::kStderr};
+
+/// For a job service: that it was no failure of the job; or, if nothing is to be said, that this has passed.
+void note_start_failure(const std::vector<std::string>& environment, const std::string& sentence) {
+  const std::string file = variable_of(environment, launch_contract::kStartFailureFile);
+  if (file.empty()) return;
+  if (sentence.empty()) {
+    std::error_code ignored;
+    std::filesystem::remove(file, ignored);
+    return;
+  }
+  try {
+    write_file_atomically(file, as_bytes(sentence));
+  } catch (const Error&) {
+    // The sentence stands on stderr too.
+  }
+}
 
 }  // namespace
 
@@ -93,7 +116,11 @@ bool HostsRun::reach() {
                            explain_unreachable(options_, member->agent.host(), failure));
   }
   if (unreachable > 0 && !stop_signal_) {
-    output_.say(fmt::format("gyre run: cannot start a rank on host{} {}", unreachable > 1 ? "s" : "", reasons));
+    const std::string sentence = fmt::format("cannot start a rank on host{} {}", unreachable > 1 ? "s" : "", reasons);
+    output_.say("gyre run: " + sentence);
+    note_start_failure(options_.environment, sentence);
+  } else if (!stop_signal_) {
+    note_start_failure(options_.environment, "");
   }
   return unreachable == 0 && !stop_signal_;
 }
