@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -54,6 +55,34 @@ def test_a_new_users_file_replaces_nothing_but_such_a_file(pool: JobServer) -> N
     pool.ok("user", "renew-token", "careful", "--to", str(own))
     assert own.read_text() != before
     pool.ok("user", "delete", "careful", "-y")
+
+
+def test_a_new_user_whom_this_machine_keeps_from_the_server_is_named(pool: JobServer) -> None:
+    """They were refused at their first submission, or could not reach the socket; nobody had said so."""
+    if os.geteuid() == 0:
+        said = pool.verb("user", "create", "no-such-account").stderr
+        assert "this machine has no account 'no-such-account', so no-such-account cannot submit jobs" in said
+        pool.ok("user", "delete", "no-such-account", "-y")
+    assert pool.verb("user", "create", "nobody").stderr == ""
+    pool.ok("user", "delete", "nobody", "-y")
+    folder = Path(pool.url.removeprefix("unix:")).parent
+    mode = folder.stat().st_mode & 0o7777
+    folder.chmod(0o700)
+    try:
+        said = pool.verb("user", "create", "nobody").stderr
+    finally:
+        folder.chmod(mode)
+        pool.ok("user", "delete", "nobody", "-y")
+    assert f"user 'nobody' cannot enter the folder {folder}, on the way to {folder}/gyre.sock" in said
+    assert "start the server with --listen unix:/PATH where nobody can go, or --listen HOST:PORT" in said
+
+
+def test_more_nodes_than_a_cluster_may_have_are_named_at_submission(pool: JobServer) -> None:
+    done = pool.verb("job", "submit", "-c", "pool", "--name", "wide", "--nodes", "5", "--", "true")
+    assert done.returncode == 0
+    assert "gyre job submit: wide waits: needs 5 nodes; cluster 'pool' is limited to 2" in done.stderr
+    assert pool.ok("job", "why", "wide").count("would start at once") == 1
+    pool.ok("job", "delete", "wide", "-y")
 
 
 def test_numbers_of_nodes_beyond_the_limit_are_refused_as_options(pool: JobServer) -> None:
