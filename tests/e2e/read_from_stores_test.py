@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from fault_server import fault_server
 from gyre.errors import CorruptDataError, Error, NotFoundError
-from hosts import Hosts
+from hosts import Hosts, run_ranks
 from nginx import nginx
 from staging import MIB, contents, run_stage, write_files
 from store_nodes import StoreNodes
@@ -197,6 +197,39 @@ def test_a_store_is_named_like_any_other_folder(gyre: Path, tmp_path: Path) -> N
         Loader(f"{url_of(nodes)}/sub/train", FIELDS, batch_size=8)
     with pytest.raises(Error, match="names no store"):
         open_file("store://relative/x")
+
+
+@pytest.mark.needs_root
+@pytest.mark.needs_programs("ip", "ethtool", "nginx")
+def test_four_hosts_train_from_their_store_as_from_a_folder(gyre: Path, tmp_path: Path) -> None:
+    """The compressed set in nginx, read once, by a rank on each of four hosts: bit for bit the same weights."""
+    make = ["-m", "gyre.datasets", "cosmo", "--train", "16", "--validation", "4", "--size", "32", "--out"]
+    subprocess.run([sys.executable, *make, str(tmp_path / "cosmo")], check=True, capture_output=True)
+    total = sum(path.stat().st_size for path in (tmp_path / "cosmo").rglob("*") if path.is_file())
+    hashes = []
+    with Hosts.create(5, "1gbit") as hosts:
+        prefixes = [hosts.command_on(host, []) for host in range(5)]
+        addresses = [hosts.address(host) for host in range(5)]
+        with (
+            nginx(tmp_path / "cosmo", tmp_path, address=addresses[4], prefix=prefixes[4]) as source,
+            StoreNodes(gyre, tmp_path, 4, source, ON_DEMAND, addresses=addresses[:4], prefixes=prefixes[:4]) as nodes,
+        ):
+            nodes.start()
+            for name, place in (
+                ("folder", str(tmp_path / "cosmo")),
+                ("store", f"store://{tmp_path}/node$GYRE_RANK/store"),
+            ):
+                output = tmp_path / f"out-{name}"
+                words = f"--data-dir {place} --output-dir {output} --epochs 1 --batch-size 1 --print-hashes"
+                command = ["sh", "-c", f"exec {gyre.parent / 'gyre-cosmoflow'} {words}"]
+                ended = run_ranks(hosts, [1] * 4, command, timeout_s=120)
+                assert [rank.returncode for rank in ended] == [0] * 4, ended
+                hashes.append([re.findall(r"[0-9a-f]{16}", rank.stdout + rank.stderr) for rank in ended])
+            assert hashes[0][0]
+            assert hashes[0] == hashes[1]
+            assert nodes.total("source_bytes") == total
+            # Of what a rank reads, its node owns about a quarter.
+            assert total // 4 < nodes.total("relayed_bytes") == nodes.total("served_bytes")
 
 
 def test_a_program_trains_from_a_store_as_from_a_folder(gyre: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from fault_server import fault_server, seldom
+from host_links import set_link
 from hosts import Hosts
 from nginx import nginx
 from staging import MIB, contents, run_stage, some_files, write_files
@@ -109,6 +110,40 @@ def test_four_hosts_read_from_nginx_once(gyre: Path, tmp_path: Path) -> None:
     lines = [line.split() for line in log.read_text().splitlines()]
     sent = sum(int(words[9]) for words in lines if words[5] == '"GET' and not words[6].endswith("/"))
     assert sent == total, "what nginx says that it has sent"
+
+
+@pytest.mark.needs_root
+@pytest.mark.needs_programs("nginx")
+def test_a_link_that_is_down_costs_time_and_no_byte(gyre: Path, tmp_path: Path) -> None:
+    """In the middle of a reading, and again before one; what the lost node has comes from the source meanwhile."""
+    files = some_files(14, 40, MIB)
+    write_files(tmp_path / "web", files)
+    total = sum(map(len, files.values()))
+    names = sorted(files)
+    with Hosts.create(3, "200mbit") as hosts:
+        prefixes = [hosts.command_on(host, []) for host in range(3)]
+        with (
+            nginx(tmp_path / "web", tmp_path, address=hosts.address(2), prefix=prefixes[2]) as url,
+            StoreNodes(
+                gyre, tmp_path, 2, url, addresses=[hosts.address(i) for i in range(2)], prefixes=prefixes[:2]
+            ) as nodes,
+        ):
+            nodes.start()
+            nodes.wait_until_fetched()
+            assert nodes.total("source_bytes") == total
+            command = [*prefixes[0], gyre, "store", "cat", "--store-dir", nodes.store_dir(0), *names]
+            with subprocess.Popen(command, stdout=subprocess.PIPE) as reader:
+                assert reader.stdout is not None
+                begin = reader.stdout.read(total // 4)
+                set_link(hosts, 1, up=False)
+                assert begin + reader.stdout.read() == b"".join(files[name] for name in names), nodes.log(0)
+            assert nodes.status(0)["source_bytes"] > 0
+            read_all(nodes, 0, files)
+            sent = nodes.status(0)["source_bytes"]
+            assert sent <= total
+            set_link(hosts, 1, up=True)
+            for node in (0, 1):
+                read_all(nodes, node, files)
 
 
 def test_strangers_read_nothing(gyre: Path, tmp_path: Path) -> None:
