@@ -135,11 +135,11 @@ TEST_F(UnreadableTest, a_state_or_place_that_there_is_none_of_holds_up_nobody) {
   make_cluster(1);
   submit("first", job_of(1, "true"));
   ended("first");
-  for (const char* damage : {"UPDATE nodes SET state = 'queued'", "UPDATE attempts SET state = 'zz'",
-                             "UPDATE jobs SET execution_state = 'zz' WHERE name = 'first'",
-                             "UPDATE jobs SET workspace_id = -9223372036854775808 WHERE name = 'first'",
-                             "UPDATE jobs SET experiment_id = 99 WHERE name = 'first'",
-                             "UPDATE clusters SET allocation_state = ''"}) {
+  for (const char* damage :
+       {"UPDATE nodes SET state = 'queued'", "UPDATE attempts SET state = 'zz'",
+        "UPDATE jobs SET execution_state = 'zz' WHERE name = 'first'",
+        "UPDATE jobs SET workspace_id = -9223372036854775808 WHERE name = 'first'",
+        "UPDATE jobs SET experiment_id = 99 WHERE name = 'first'", "UPDATE clusters SET allocation_state = ''"}) {
     SCOPED_TRACE(damage);
     change_catalog(fmt::format("PRAGMA foreign_keys = 0; {}", damage));
     submit("next", job_of(1, "true"));

@@ -32,43 +32,52 @@ struct StateColumn {
   const char* node = "NULL";
 };
 
+StateColumn of_attempts(const char* column, std::vector<std::string_view> states, const char* likeliest) {
+  return {.table = "attempts",
+          .column = column,
+          .states = std::move(states),
+          .likeliest = likeliest,
+          .subject = "attempt",
+          .name = "(SELECT name FROM jobs WHERE jobs.id = attempts.job_id)",
+          .job = "job_id",
+          .attempt = "number"};
+}
+
+StateColumn of_clusters(const char* subject, const char* column, std::vector<std::string_view> states,
+                        const char* likeliest) {
+  return {.table = "clusters",
+          .column = column,
+          .states = std::move(states),
+          .likeliest = likeliest,
+          .subject = subject,
+          .name = "name",
+          .workspace = "workspace_id",
+          .cluster = "id"};
+}
+
+StateColumn of_jobs(const char* subject, const char* column, std::vector<std::string_view> states,
+                    const char* likeliest) {
+  return {.table = "jobs",
+          .column = column,
+          .states = std::move(states),
+          .likeliest = likeliest,
+          .subject = subject,
+          .name = "name",
+          .workspace = "workspace_id",
+          .cluster = "cluster_id",
+          .job = "id"};
+}
+
 /// In the order in which they are repaired: the likeliest value of one may depend on those before it.
 std::vector<StateColumn> state_columns() {
-  constexpr const char* kJobOfAttempt = "(SELECT name FROM jobs WHERE jobs.id = attempts.job_id)";
   return {
-      {.table = "attempts",
-       .column = "state",
-       .states = state_names<AttemptState>(),
-       .likeliest = "CASE WHEN ended_us IS NOT NULL THEN 'ended' WHEN started_us IS NOT NULL THEN 'started' "
-                    "ELSE 'planned' END",
-       .subject = "attempt",
-       .name = kJobOfAttempt,
-       .job = "job_id",
-       .attempt = "number"},
-      {.table = "attempts",
-       .column = "end_intent",
-       .states = state_names<EndIntent>(),
-       .likeliest = "CASE WHEN state = 'ending' THEN 'requeue' ELSE 'none' END",
-       .subject = "attempt",
-       .name = kJobOfAttempt,
-       .job = "job_id",
-       .attempt = "number"},
-      {.table = "clusters",
-       .column = "provisioning_state",
-       .states = state_names<ProvisioningState>(),
-       .likeliest = "CASE WHEN deleted_us IS NOT NULL THEN 'deleting' ELSE 'succeeded' END",
-       .subject = "cluster",
-       .name = "name",
-       .workspace = "workspace_id",
-       .cluster = "id"},
-      {.table = "clusters",
-       .column = "allocation_state",
-       .states = state_names<AllocationState>(),
-       .likeliest = "'steady'",
-       .subject = "allocation",
-       .name = "name",
-       .workspace = "workspace_id",
-       .cluster = "id"},
+      of_attempts("state", state_names<AttemptState>(),
+                  "CASE WHEN ended_us IS NOT NULL THEN 'ended' WHEN started_us IS NOT NULL THEN 'started' "
+                  "ELSE 'planned' END"),
+      of_attempts("end_intent", state_names<EndIntent>(), "CASE WHEN state = 'ending' THEN 'requeue' ELSE 'none' END"),
+      of_clusters("cluster", "provisioning_state", state_names<ProvisioningState>(),
+                  "CASE WHEN deleted_us IS NOT NULL THEN 'deleting' ELSE 'succeeded' END"),
+      of_clusters("allocation", "allocation_state", state_names<AllocationState>(), "'steady'"),
       {.table = "nodes",
        .column = "state",
        .states = state_names<NodeState>(),
@@ -78,31 +87,15 @@ std::vector<StateColumn> state_columns() {
        .name = "name",
        .cluster = "cluster_id",
        .node = "id"},
-      {.table = "jobs",
-       .column = "provisioning_state",
-       .states = state_names<ProvisioningState>(),
-       .likeliest = "'succeeded'",
-       .subject = "jobProvisioning",
-       .name = "name",
-       .workspace = "workspace_id",
-       .cluster = "cluster_id",
-       .job = "id"},
-      {.table = "jobs",
-       .column = "execution_state",
-       .states = state_names<ExecutionState>(),
-       .likeliest =
-           "CASE WHEN EXISTS (SELECT 1 FROM attempts WHERE job_id = jobs.id AND state <> 'ended' AND end_intent = "
-           "'terminate') THEN 'terminating' "
-           "WHEN EXISTS (SELECT 1 FROM attempts WHERE job_id = jobs.id AND state <> 'ended' AND started_us IS NOT "
-           "NULL) THEN 'running' "
-           "WHEN EXISTS (SELECT 1 FROM attempts WHERE job_id = jobs.id AND state <> 'ended') THEN 'queued' "
-           "WHEN end_us IS NULL THEN 'queued' "
-           "WHEN error_code IS NULL AND coalesce(exit_code, 0) = 0 THEN 'succeeded' ELSE 'failed' END",
-       .subject = "job",
-       .name = "name",
-       .workspace = "workspace_id",
-       .cluster = "cluster_id",
-       .job = "id"},
+      of_jobs("jobProvisioning", "provisioning_state", state_names<ProvisioningState>(), "'succeeded'"),
+      of_jobs("job", "execution_state", state_names<ExecutionState>(),
+              "CASE WHEN EXISTS (SELECT 1 FROM attempts WHERE job_id = jobs.id AND state <> 'ended' AND end_intent = "
+              "'terminate') THEN 'terminating' "
+              "WHEN EXISTS (SELECT 1 FROM attempts WHERE job_id = jobs.id AND state <> 'ended' AND started_us IS NOT "
+              "NULL) THEN 'running' "
+              "WHEN EXISTS (SELECT 1 FROM attempts WHERE job_id = jobs.id AND state <> 'ended') THEN 'queued' "
+              "WHEN end_us IS NULL THEN 'queued' "
+              "WHEN error_code IS NULL AND coalesce(exit_code, 0) = 0 THEN 'succeeded' ELSE 'failed' END"),
   };
 }
 
