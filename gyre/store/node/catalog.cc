@@ -35,15 +35,13 @@ Catalog::Catalog(Manifest manifest) : manifest_(std::move(manifest)) {
 }
 
 std::optional<std::size_t> Catalog::find(std::string_view name) const {
-  const auto& entries = manifest_.entries;
-  const auto found = std::ranges::lower_bound(
-      entries, name, {}, [](const ManifestEntry& entry) -> std::string_view { return entry.target; });
-  if (found == entries.end() || found->target != name) return std::nullopt;
-  return static_cast<std::size_t>(found - entries.begin());
+  const std::size_t found = manifest_.entries.lower_bound(name);
+  if (found == manifest_.entries.size() || manifest_.entries[found].target != name) return std::nullopt;
+  return found;
 }
 
 std::uint32_t Catalog::chunks_of(std::size_t entry) const {
-  return piece_count(manifest_.entries.at(entry).object.size_bytes);
+  return piece_count(manifest_.entries[entry].object.size_bytes);
 }
 
 Piece Catalog::chunk(std::size_t entry, std::uint32_t number) const {
@@ -100,8 +98,9 @@ Catalog Catalog::decode(std::span<const std::byte> bytes) {
     if (entry.source >= manifest.sources.size()) {
       throw Error(ErrorCode::kCorruptData, "the catalog of a store names a source that it does not have");
     }
-    manifest.entries.push_back(std::move(entry));
+    manifest.entries.push_back(entry);
   }
+  manifest.entries.shrink_to_fit();
   return Catalog(std::move(manifest));
 }
 

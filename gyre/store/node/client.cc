@@ -47,11 +47,14 @@ net::Message reply_of(net::Stream& stream, std::uint16_t wanted) {
 class StoreFile : public data::ReadableFile {
  public:
   StoreFile(std::shared_ptr<Client> client, std::size_t entry, std::string name)
-      : client_(std::move(client)), entry_(entry), name_(std::move(name)) {}
+      : client_(std::move(client)),
+        entry_(entry),
+        object_(client_->catalog().manifest().entries[entry_].object),
+        name_(std::move(name)) {}
 
   const std::string& name() const override { return name_; }
-  std::uint64_t size_bytes() const override { return object().size_bytes; }
-  std::string version() const override { return object().version; }
+  std::uint64_t size_bytes() const override { return object_.size_bytes; }
+  std::string version() const override { return object_.version; }
   void read_at(std::uint64_t offset_bytes, std::span<std::byte> into) const override {
     if (offset_bytes > size_bytes() || into.size() > size_bytes() - offset_bytes) {
       throw Error(ErrorCode::kCorruptData, fmt::format("{} ends after {} bytes; {} from {} on were to be read", name_,
@@ -66,10 +69,9 @@ class StoreFile : public data::ReadableFile {
   }
 
  private:
-  const Object& object() const { return client_->catalog().manifest().entries[entry_].object; }
-
   std::shared_ptr<Client> client_;
   std::size_t entry_;
+  Object object_;
   std::string name_;
 };
 

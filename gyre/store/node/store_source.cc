@@ -71,9 +71,8 @@ class StoreReader : public ObjectReader {
 
   ReadOutcome read(const Object& object, std::uint64_t offset_bytes, std::span<std::byte> into) override {
     const auto entry = client_->catalog().find(prefix_ + object.name);
-    const auto& entries = client_->catalog().manifest().entries;
-    if (!entry || entries[*entry].object.version != object.version ||
-        entries[*entry].object.size_bytes != object.size_bytes) {
+    const ManifestEntry known = entry ? client_->catalog().manifest().entries[*entry] : ManifestEntry();
+    if (!entry || known.object.version != object.version || known.object.size_bytes != object.size_bytes) {
       throw Error(ErrorCode::kCorruptData,
                   fmt::format("cannot read {}: it has changed since it was listed", object.name));
     }
@@ -85,7 +84,7 @@ class StoreReader : public ObjectReader {
         client_->read(*entry, offset_bytes + done, piece);
       } catch (const Error& error) {
         if (!is_of_daemon(error)) throw;
-        const ReadOutcome outcome = read_from_origin(entries[*entry], offset_bytes + done, piece, error);
+        const ReadOutcome outcome = read_from_origin(known, offset_bytes + done, piece, error);
         if (outcome.setback) return {.bytes = done + outcome.bytes, .setback = outcome.setback};
       }
       done += piece.size();

@@ -50,8 +50,7 @@ std::string describe(const Manifest& manifest, const ManifestEntry& entry) {
 
 /// The entries are sorted, so that what would stand in one place stands side by side, but for names between "a" and
 /// "a/": those that go on with a character below '/'.
-void check_targets(const Manifest& manifest) {
-  const auto& entries = manifest.entries;
+void check_targets(const Manifest& manifest, const std::vector<ManifestEntry>& entries) {
   for (std::size_t i = 1; i < entries.size(); ++i) {
     if (entries[i].target == entries[i - 1].target) {
       throw Error(ErrorCode::kInvalidArgument,
@@ -94,6 +93,7 @@ std::string Manifest::digest() const {
 
 Manifest make_manifest(std::vector<Listing> listings, Inflation inflation) {
   Manifest manifest;
+  std::vector<ManifestEntry> entries;
   for (Listing& listing : listings) {
     for (Object& object : listing.objects) {
       check_object_name(object.name, listing.source);
@@ -101,12 +101,14 @@ Manifest make_manifest(std::vector<Listing> listings, Inflation inflation) {
       entry.compression = compression_of(entry.object, inflation, listing.source);
       entry.target = target_of(entry, listing.folder);
       check_object_name(entry.target, listing.source);
-      manifest.entries.push_back(std::move(entry));
+      entries.push_back(std::move(entry));
     }
     manifest.sources.push_back(std::move(listing.source));
   }
-  std::ranges::sort(manifest.entries, {}, &ManifestEntry::target);
-  check_targets(manifest);
+  std::ranges::sort(entries, {}, &ManifestEntry::target);
+  check_targets(manifest, entries);
+  for (const ManifestEntry& entry : entries) manifest.entries.push_back(entry);
+  manifest.entries.shrink_to_fit();
   return manifest;
 }
 

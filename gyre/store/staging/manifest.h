@@ -1,12 +1,11 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "gyre/data/formats/inflate.h"
 #include "gyre/store/sources/source.h"
+#include "gyre/store/staging/entry_table.h"
 
 namespace gyre::store {
 
@@ -17,18 +16,10 @@ enum class Inflation {
   kBySuffix,    ///< Those, and those whose names end with .gz, .gzip or .zz.
 };
 
-/// One object and the file that it becomes.
-struct ManifestEntry {
-  std::size_t source = 0;  ///< Its number.
-  Object object{};
-  std::string target{};  ///< Below the folder, parts divided by '/'. Of an object that is decompressed without its .gz.
-  data::Compression compression = data::Compression::kNone;  ///< What is taken off; kNone: nothing.
-};
-
 /// The objects of one or several sources, as they were listed: what is staged. Sorted by target.
 struct Manifest {
-  std::vector<std::string> sources;
-  std::vector<ManifestEntry> entries;
+  std::vector<std::string> sources{};
+  EntryTable entries{};
 
   std::uint64_t stored_bytes() const;
   /// Of everything in it, 64 digits: two manifests with one digest are alike.

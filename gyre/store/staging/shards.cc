@@ -30,18 +30,20 @@ std::optional<int> suffix_node(const std::string& name, int nodes) {
 
 /// Gives every entry without a node (-1) one.
 void pack(const Manifest& manifest, int nodes, std::vector<int>& owners) {
+  std::vector<std::uint64_t> sizes;
+  sizes.reserve(owners.size());
+  for (const ManifestEntry& entry : manifest.entries) sizes.push_back(entry.object.size_bytes);
   std::vector<std::uint64_t> loads(static_cast<std::size_t>(nodes));
   std::vector<std::size_t> open;
   for (std::size_t i = 0; i < owners.size(); ++i) {
     if (owners[i] < 0) {
       open.push_back(i);
     } else {
-      loads[static_cast<std::size_t>(owners[i])] += manifest.entries[i].object.size_bytes;
+      loads[static_cast<std::size_t>(owners[i])] += sizes[i];
     }
   }
-  std::ranges::sort(open, {}, [&](std::size_t i) {
-    return std::pair(std::numeric_limits<std::uint64_t>::max() - manifest.entries[i].object.size_bytes, i);
-  });
+  std::ranges::sort(open, {},
+                    [&](std::size_t i) { return std::pair(std::numeric_limits<std::uint64_t>::max() - sizes[i], i); });
   using Load = std::pair<std::uint64_t, int>;
   std::priority_queue<Load, std::vector<Load>, std::greater<>> lightest;
   for (int node = 0; node < nodes; ++node) lightest.emplace(loads[static_cast<std::size_t>(node)], node);
@@ -50,7 +52,7 @@ void pack(const Manifest& manifest, int nodes, std::vector<int>& owners) {
     lightest.pop();
     owners[i] = node;
     // An empty object counts too, or one node would get all of them.
-    lightest.emplace(load + std::max<std::uint64_t>(manifest.entries[i].object.size_bytes, 1), node);
+    lightest.emplace(load + std::max<std::uint64_t>(sizes[i], 1), node);
   }
 }
 
