@@ -104,6 +104,7 @@ class Engine::Implementation {
   void shutdown();
   Timeline& own_timeline() const;
   std::uint64_t next_exchange() { return ++exchanges_; }
+  internal::Agreements& agreements() { return open_lane_->agreements(); }
 
   group::Group& group_;
   const EngineOptions options_;
@@ -355,6 +356,10 @@ Result Engine::run(Request request) {
 }
 
 Handle Engine::run_or_submit(Request request) { return implementation_->run_or_submit(std::move(request)); }
+
+std::optional<std::uint64_t> Engine::wait_for_agreements(std::uint64_t count, std::chrono::milliseconds patience) {
+  return implementation_->agreements().wait_for_more_than(count, patience);
+}
 
 void Engine::check_plan(const std::vector<PlanTensor>& tensors, const PlanOptions& options) {
   implementation_->check_plan(tensors, options);

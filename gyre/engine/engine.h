@@ -1,5 +1,7 @@
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -51,6 +53,11 @@ class Engine {
   /// run() for callers that cannot sleep in it (a Python thread looks up for signals): done already where the ranks met
   /// at once, submitted otherwise.
   Handle run_or_submit(Request request);
+
+  /// Of operations that something else carries out (Signature::elsewhere): waits until more than `count` have been
+  /// agreed on, for at most `patience`. How many have been, whose handles are done; nothing once a rank has left in
+  /// good order. Throws what has made the engine fail.
+  std::optional<std::uint64_t> wait_for_agreements(std::uint64_t count, std::chrono::milliseconds patience);
 
   /// Collective: throws Error(kMismatch), with both sides of the first difference, unless every rank would make the
   /// same plan. For callers that make it later, when they know the order in which the tensors come.

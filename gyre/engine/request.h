@@ -53,6 +53,9 @@ struct Signature {
   std::vector<std::int64_t> expected_splits{};  ///< All-to-all: rows that this rank expects of each; empty: any.
   std::string group{};  ///< Operations of one group complete together or not at all; empty: alone.
   std::uint32_t group_size = 0;
+  /// The engine agrees on the operation and on its place among others of this kind, and moves no byte: something else
+  /// carries it out on every rank (the library of a device). Its request needs no memory.
+  bool elsewhere = false;
 
   /// Announced in place of an operation that failed on this rank before it could be submitted, so that the ranks which
   /// submitted theirs hear of it.
@@ -73,11 +76,19 @@ struct Request {
   bool transient = false;  ///< The name is made from a counter and will not come again: no rank remembers it.
 };
 
+/// What the ranks have agreed on of an operation that something else carries out; equal on all of them.
+struct Agreement {
+  std::uint64_t number = 0;        ///< 1, 2, …: its place among the engine's operations of this kind.
+  bool some_have_joined = false;   ///< Ranks that take no part: for them nothing carries it out.
+  std::vector<std::int64_t> rows;  ///< Allgather: of each rank.
+};
+
 /// What an operation whose size no rank knows beforehand brings: allgather, reduce-scatter, all-to-all.
 struct Result {
   std::vector<std::byte> bytes;  ///< Empty when it stands in the request's output.
   Shape shape{};
-  std::vector<std::int64_t> received_splits;  ///< All-to-all: rows from each rank.
+  std::vector<std::int64_t> received_splits{};  ///< All-to-all: rows from each rank.
+  Agreement agreement{};                        ///< Of what something else carries out.
 };
 
 }  // namespace gyre::engine

@@ -96,6 +96,13 @@ class Runtime:
             self._subsets.add(part)
         return part
 
+    def abort(self, reason: str) -> None:
+        """Fails what every rank waits for, now and later."""
+        self.core.abort(reason)
+        for runtime in (self, *self._subsets):
+            for kept in runtime.kept_by_interfaces.values():
+                getattr(kept, "abort", lambda: None)()
+
     def shutdown(self) -> None:
         with self._lock:
             subsets = list(self._subsets)
@@ -104,6 +111,8 @@ class Runtime:
         for process_set in self.process_sets.values():
             process_set.forget()
         self.process_sets.clear()
+        for kept in self.kept_by_interfaces.values():
+            getattr(kept, "shutdown", lambda: None)()
         self.core.shutdown()
         for exchange in self.exchanges():
             if exchange.runtime is self:
@@ -280,7 +289,7 @@ def _shutdown_at_exit(process: int) -> None:
     try:
         words = last_words()
         if words is not None and runtime.size > 1:
-            runtime.core.abort(f"rank {runtime.rank} (process {process}) ended with {words}")
+            runtime.abort(f"rank {runtime.rank} (process {process}) ended with {words}")
         shutdown()
     except Error as error:
         # The interpreter is shutting down: an exception would reach nobody.

@@ -1,9 +1,9 @@
-"""The operations of gyre.torch on tensors of a device must have the CPU's results, to the bit, whatever streams the
-program uses, and nothing may be read before it is written. On the simulated device."""
+"""The operations of gyre.torch on tensors of a device must have the CPU's results, whatever streams the
+program uses, and nothing may be read before it is written: through host memory to the bit, and by the device's own
+library. On the simulated device, with a stand-in for NCCL."""
 
 from __future__ import annotations
 
-import os
 import unittest.mock
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,9 +12,9 @@ import gyre.torch as hvd
 import pytest
 import sim_device
 import torch
-from checks import RunChecks, each, run_each
+from checks import RunChecks, run_each
 from gyre.errors import InvalidArgumentError, UnsupportedError
-from ranks_fixture import RunRanks
+from sim_device import equal
 
 SIZE = 3
 TYPES = [
@@ -40,10 +40,6 @@ def values(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> to
     """This rank's. The order of a sum shows in its bits."""
     generator = torch.Generator().manual_seed(100 * seed + hvd.rank())
     return (torch.rand(shape, generator=generator) * 5).to(dtype)
-
-
-def equal(ours: torch.Tensor, wanted: torch.Tensor) -> bool:
-    return torch.equal(ours.cpu(), wanted) and ours.dtype == wanted.dtype
 
 
 def same_as_on_the_cpu(operation: Callable[[torch.device], Sequence[torch.Tensor]]) -> None:
@@ -81,9 +77,14 @@ def all_forms_of_allreduce() -> None:
             *several,
             *several_later,
             hvd.allreduce(values(9).to(device), op=hvd.Sum, prescale_factor=0.3, postscale_factor=1.7),
-            hvd.allreduce(values(9).to(device), compression=hvd.Compression.fp16),
+            hvd.allreduce(values(9).to(device), compression=hvd.Compression.fp16).half(),
             hvd.allreduce_async(values(9).to(device), name="named").wait(),
-            *hvd.grouped_allreduce([values(3).to(device), values(4).to(device)], compression=hvd.Compression.bf16),
+            *[
+                one.bfloat16()
+                for one in hvd.grouped_allreduce(
+                    [values(3).to(device), values(4).to(device)], compression=hvd.Compression.bf16
+                )
+            ],
             *hvd.grouped_allreduce_async([values(3).to(device), values(4).to(device)], name="group").wait(),
         ]
 
@@ -135,7 +136,7 @@ def gathers_and_scatters() -> None:
             hvd.allgather_async(rows, name="rows").wait(),
             *hvd.grouped_allgather(parts),
             hvd.reducescatter(values(7, 2).to(device), op=hvd.Sum, prescale_factor=0.3),
-            hvd.reducescatter(values(7, 2).to(device), compression=hvd.Compression.fp16),
+            hvd.reducescatter(values(7, 2).to(device), compression=hvd.Compression.fp16).half(),
             *hvd.grouped_reducescatter(shares),
         ]
 
@@ -359,6 +360,7 @@ def the_users_own_streams() -> None:
     assert equal(tensor, wanted)
 
 
+# Of both ways.
 CHECKS: list[Callable[[], None]] = [
     every_reduction_of_every_type,
     all_forms_of_allreduce,
@@ -371,49 +373,37 @@ CHECKS: list[Callable[[], None]] = [
     process_sets_of_some_ranks,
     a_rank_that_has_joined_contributes_zeros,
     objects_with_tensors,
-    a_rank_with_the_tensor_on_the_cpu_meets_the_others,
     one_group_of_several_devices,
     what_cannot_be_exchanged_is_one_sentence,
-    memory_that_cannot_be_pinned_is_slower_and_right,
     a_graph_that_is_captured_cannot_contain_an_operation,
-    only_the_call_waits_on_the_host,
     two_streams_wait_for_one_handle,
     results_that_another_stream_waits_for_do_not_reach_freed_memory,
     tensors_may_be_freed_after_an_async_call,
     the_users_own_streams,
 ]
-
-
-# A function of gyre._devices.staging, the function that calls it there, and a check that sees that it is not called.
-WAITS = {
-    "wait_on_host": ("to_host", tensors_may_be_freed_after_an_async_call),
-    "wait_on_device": ("land", two_streams_wait_for_one_handle),
-    "note_use": ("land", results_that_another_stream_waits_for_do_not_reach_freed_memory),
-}
-
-
-def body_without_a_wait() -> None:
-    sim_device.follow("lazy")
-    caller, check = WAITS[os.environ["WAIT"]]
-    sim_device.leave_out(os.environ["WAIT"], caller)
-    hvd.init()
-    check()
-
-
-@pytest.mark.parametrize("wait", list(WAITS))
-def test_an_operation_without_one_of_its_waits_is_wrong(run_ranks: RunRanks, wait: str) -> None:
-    outcomes = run_ranks(SIZE, body_without_a_wait, environment={"WAIT": wait}, check=False)
-    assert any("AssertionError" in outcome.output for outcome in outcomes), [one.output for one in outcomes]
+STAGED_CHECKS: list[Callable[[], None]] = [
+    a_rank_with_the_tensor_on_the_cpu_meets_the_others,
+    memory_that_cannot_be_pinned_is_slower_and_right,
+    only_the_call_waits_on_the_host,
+]
 
 
 def body() -> None:
-    sim_device.follow(os.environ["SCHEDULE"])
+    sim_device.begin()
     hvd.init()
-    run_each(CHECKS)
+    run_each([*CHECKS, *STAGED_CHECKS])
+    hvd.barrier()  # Rank 0 keeps the store through which the stand-in communicates.
     hvd.shutdown()
 
 
 @pytest.mark.parametrize("schedule", list(sim_device.SCHEDULES))
-@each(CHECKS)
-def test_an_operation_on_a_device(run_checks: RunChecks, schedule: str, check: Callable[[], None]) -> None:
-    run_checks(SIZE, body, check, environment={"SCHEDULE": schedule})
+@pytest.mark.parametrize(
+    ("carrier", "check"),
+    [(carrier, check) for carrier in sim_device.CARRIERS for check in CHECKS]
+    + [("staged", check) for check in STAGED_CHECKS],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_an_operation_on_a_device(
+    run_checks: RunChecks, schedule: str, carrier: str, check: Callable[[], None]
+) -> None:
+    run_checks(SIZE, body, check, environment={"SCHEDULE": schedule, "CARRIER": carrier})

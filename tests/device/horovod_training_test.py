@@ -1,10 +1,10 @@
-"""Networks that gyre.torch trains on a device must have the bits that the CPU gives them, with every option of the
-optimizer, and state must arrive where each rank keeps it. On the simulated device."""
+"""Networks that gyre.torch trains on a device must come out as on the CPU, with every option of the optimizer, and
+state must arrive where each rank keeps it: through host memory to the bit, and by the device's own library. On the
+simulated device, with a stand-in for NCCL."""
 
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,7 +14,6 @@ import sim_device
 import torch
 from checks import RunChecks, each, run_each
 from gyre.errors import CallOrderError, MismatchError
-from ranks_fixture import RunRanks
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -66,7 +65,7 @@ def state_of(model: nn.Module) -> list[torch.Tensor]:
 def check_same(train: Callable[[torch.device], list[torch.Tensor]]) -> None:
     """On a device as on the CPU, and on all ranks alike."""
     for ours, wanted in zip(train(own_device()), train(CPU), strict=True):
-        assert torch.equal(ours, wanted), (ours, wanted)
+        assert sim_device.equal(ours, wanted), (ours, wanted)
 
 
 def every_optimizer() -> None:
@@ -426,36 +425,16 @@ CHECKS: list[Callable[[], None]] = [
 ]
 
 
-# As in horovod_operations_test.py.
-WAITS = {
-    "wait_on_host": ("deliver", every_optimizer),
-    "wait_on_device": ("send", every_optimizer),
-    "note_use": ("send", compressed_gradients_are_freed_before_they_have_been_copied),
-}
-
-
-def body_without_a_wait() -> None:
-    sim_device.follow("lazy")
-    caller, check = WAITS[os.environ["WAIT"]]
-    sim_device.leave_out(os.environ["WAIT"], caller)
-    hvd.init()
-    check()
-
-
-@pytest.mark.parametrize("wait", list(WAITS))
-def test_training_without_one_of_its_waits_is_wrong(run_ranks: RunRanks, wait: str) -> None:
-    outcomes = run_ranks(SIZE, body_without_a_wait, environment={"WAIT": wait}, check=False)
-    assert any("AssertionError" in outcome.output for outcome in outcomes), [one.output for one in outcomes]
-
-
 def body() -> None:
-    sim_device.follow(os.environ["SCHEDULE"])
+    sim_device.begin()
     hvd.init()
     run_each(CHECKS)
+    hvd.barrier()  # Rank 0 keeps the store through which the stand-in communicates.
     hvd.shutdown()
 
 
+@pytest.mark.parametrize("carrier", sim_device.CARRIERS)
 @pytest.mark.parametrize("schedule", list(sim_device.SCHEDULES))
 @each(CHECKS)
-def test_training_on_a_device(run_checks: RunChecks, schedule: str, check: Callable[[], None]) -> None:
-    run_checks(SIZE, body, check, environment={"SCHEDULE": schedule})
+def test_training_on_a_device(run_checks: RunChecks, schedule: str, carrier: str, check: Callable[[], None]) -> None:
+    run_checks(SIZE, body, check, environment={"SCHEDULE": schedule, "CARRIER": carrier})

@@ -356,6 +356,8 @@ class StandIn final : public c10d::Backend {
   }
 
   Communication& communication(const at::Tensor& tensor) {
+    TORCH_CHECK(communications_.empty() || communications_.contains(tensor.device().index()),
+                "standin: a group has one device of each rank, as with NCCL");
     auto& known = communications_[tensor.device().index()];
     if (!known) known = std::make_unique<Communication>(tensor.device().index());
     return *known;

@@ -25,6 +25,8 @@ def default_of(device_type: str) -> str | None:
     """The backend that torch takes for a device if the program names none; None if there is none for it.
 
     Read at each call: plug-ins for other vendors' devices add theirs after Gyre has been imported."""
+    if not dist.is_available():
+        return None
     return dist.Backend.default_device_backend_map.get(device_type)
 
 

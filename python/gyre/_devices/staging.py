@@ -1,8 +1,8 @@
 """Staging: tensors on a device go through pinned host memory, where Gyre's own exchange runs. For ranks that share a
 device, which NCCL refuses, for devices without a backend, and for gyre.torch.
 
-All waits of it are the three functions wait_on_host(), wait_on_device() and note_use(). None of this has run on
-hardware: it is tested on the simulated device of tests/device.
+All waits of it are the three functions wait_on_host(), wait_on_device() and note_use(); those of a delegate are the
+last two and wait_for_work(). None of this has run on hardware: it is tested on the simulated device of tests/device.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 
@@ -63,6 +64,11 @@ def wait_on_host(point: torch.Stream | torch.Event) -> None:
 def wait_on_device(stream: torch.Stream, event: torch.Event) -> None:
     """The stream waits, not the host."""
     stream.wait_event(event)
+
+
+def wait_for_work(work: Any) -> None:
+    """The current stream waits for what a delegate does on a stream of its own, not the host."""
+    work.wait()
 
 
 def note_use(tensor: torch.Tensor, stream: torch.Stream) -> None:

@@ -30,6 +30,8 @@ def join(
     for exchange in sorted(runtime.exchanges(), key=lambda one: one.place):
         if exchange.runtime is runtime:
             exchange.prepare_join()
+    for kept in runtime.kept_by_interfaces.values():
+        getattr(kept, "settle", lambda: None)()
     joined = runtime.core.begin_join(every_operation=every_operation, divide_by_contributors=divide_by_contributors)
     last = joined.wait()
     runtime.align_numbers()

@@ -30,9 +30,11 @@ def make_request(
     expected_splits: Sequence[int] = (),
     transient: bool = True,
     peer_mapped: PeerMapped = NOT_PEER_MAPPED,
+    elsewhere: bool = False,
 ) -> _core.Request:
     """A request with the type of `like`. `source` and `target` are contiguous, and must stay alive until the operation
-    is done. `transient`: the name comes from a counter, so the engine need not learn it."""
+    is done. `transient`: the name comes from a counter, so the engine need not learn it. `elsewhere`: something else
+    than the engine carries it out."""
     return _core.Request(
         kind=kind,
         name=name,
@@ -48,4 +50,5 @@ def make_request(
         expected_splits=list(expected_splits),
         transient=transient,
         peer_mapped=peer_mapped,
+        elsewhere=elsewhere,
     )

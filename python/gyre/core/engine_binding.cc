@@ -69,7 +69,7 @@ using PeerMappedTuple = std::tuple<std::uint32_t, int, std::vector<std::uint32_t
 engine::Request make_request(int kind, std::string name, int type, engine::Shape shape, AddressRange input,
                              AddressRange output, int operation, double prescale, double postscale, int root,
                              std::vector<std::int64_t> splits, std::vector<std::int64_t> expected_splits,
-                             bool transient, PeerMappedTuple peer_mapped) {
+                             bool transient, PeerMappedTuple peer_mapped, bool elsewhere) {
   engine::Request request;
   request.name = std::move(name);
   request.signature.kind = to_kind(kind);
@@ -84,6 +84,7 @@ engine::Request make_request(int kind, std::string name, int type, engine::Shape
   request.input = to_span(input);
   request.output = to_span(output);
   request.transient = transient;
+  request.signature.elsewhere = elsewhere;
   auto& [serial, descriptor, alive] = peer_mapped;
   request.peer_mapped = {serial, descriptor, std::move(alive)};
   return request;
@@ -140,6 +141,20 @@ nb::tuple take_result(const engine::Handle& handle) {
   auto result = std::make_shared<engine::Result>(handle.take_result());
   Memory memory{std::span<std::byte>(result->bytes), result};
   return nb::make_tuple(nb::cast(std::move(memory)), nb::cast(result->shape), nb::cast(result->received_splits));
+}
+
+nb::tuple take_agreement(const engine::Handle& handle) {
+  engine::Agreement agreement = handle.take_result().agreement;
+  return nb::make_tuple(agreement.number, agreement.some_have_joined, std::move(agreement.rows));
+}
+
+/// Sleeps without the GIL, on a thread that no signal reaches. -1 once a rank has left in good order.
+std::int64_t wait_for_agreements(const RuntimeOwner& self, std::uint64_t count) {
+  constexpr std::chrono::hours kPatience{1};
+  engine::Engine& engine = self.get().engine();
+  const nb::gil_scoped_release released;
+  const auto agreed = engine.wait_for_agreements(count, kPatience);
+  return agreed ? static_cast<std::int64_t>(*agreed) : -1;
 }
 
 int cross_size(const engine::Runtime& runtime, const group::Topology& topology) {
@@ -253,11 +268,14 @@ void bind_request_and_handle(nb::module_& module) {
            "input"_a = AddressRange{}, "output"_a = AddressRange{},
            "operation"_a = static_cast<int>(engine::ReduceOperation::kSum), "prescale"_a = 1.0, "postscale"_a = 1.0,
            "root"_a = 0, "splits"_a = std::vector<std::int64_t>{}, "expected_splits"_a = std::vector<std::int64_t>{},
-           "transient"_a = false, "peer_mapped"_a = PeerMappedTuple{0, -1, {}})
+           "transient"_a = false, "peer_mapped"_a = PeerMappedTuple{0, -1, {}}, "elsewhere"_a = false)
       .def_prop_ro("name", [](const engine::Request& self) { return self.name; });
 
   bind_completion<engine::Handle>(module, "Handle", "The outcome of one operation. Thread-safe.")
-      .def("take_result", &take_result, "Once, after wait(): (memory, shape, received splits).");
+      .def("take_result", &take_result, "Once, after wait(): (memory, shape, received splits).")
+      .def("take_agreement", &take_agreement,
+           "Once, after wait(), of an operation that something else carries out: (its number, whether ranks have\n"
+           "joined, rows of each rank). See engine::Agreement.");
 }
 
 void bind_plan(nb::module_& module) {
@@ -374,6 +392,9 @@ void bind_runtime(nb::module_& module) {
             return runtime.engine().submit_group(requests);
           },
           "requests"_a)
+      .def("wait_for_agreements", &wait_for_agreements, "count"_a,
+           "Sleeps until more than so many operations that something else carries out have been agreed on, or for an\n"
+           "hour: how many have been, or -1 once a rank has left in good order. Raises what has made the engine fail.")
       .def("begin_join", &begin_join, nb::kw_only(), "every_operation"_a = false, "divide_by_contributors"_a = false,
            "This rank has run out of data: the others go on without contributions from it until all have joined.")
       .def("subset", &make_subset, "ranks"_a, "id"_a, "name"_a, kSubsetHelp)

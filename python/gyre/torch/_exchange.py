@@ -1,14 +1,14 @@
 """The exchange of an optimizer's gradients while backward still runs.
 
 One engine Plan holds all trainable parameters. The first step is exchanged when it ends. The plan is then laid out, for
-good, in the order in which the gradients came on the first rank that had most of them. From the second step on, a hook
-on each parameter copies its gradient, as soon as it is complete, to its place in the plan's arena (memory shared with
-the other ranks of the host), makes that place the parameter's `grad`, and marks it ready; the engine reduces a bucket
-as soon as all its tensors are ready. finish() waits for the rest.
+good, in the order in which the gradients came on the first rank that had most of them. From then on a hook on each
+parameter copies its complete gradient to its place in the plan's arena (memory shared with the other ranks of the
+host), makes that place the parameter's `grad`, and marks it ready; the engine reduces a bucket as soon as all its
+tensors are ready. finish() waits for the rest. On a device, DeviceBuckets take the Plan's place.
 
 If the first backward() produced all gradients on every rank, all later ones are assumed to do the same, and the
-exchange ends with backward(), on all ranks alike (ADR 18). Gradients that were reduced there belong to the user, who
-can change them, step with them or, once they have been looked at, discard them.
+exchange ends with backward(), on all ranks alike (ADR 18). Gradients reduced there are the user's, to change, to step
+with or, once they have been looked at, to discard.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from gyre._torch_private import at_end_of_backward, current_backward, keep_out_o
 from gyre.core import _core
 from gyre.errors import CallOrderError, Error, ShutDownError
 from gyre.torch._autograd import inside_another_backward
+from gyre.torch._device_buckets import AnyPlan, DeviceBuckets, can_bucket
 from gyre.torch._exchange_hooks import hook_of, remove_hooks, retire_exchanges
 from gyre.torch._exchange_options import GRADIENTS_NOT_WANTED, ExchangeOptions
 from gyre.torch._exchange_slot import NO_GROUP, NOT_IN_PLAN, Slot, layout_name
@@ -66,7 +67,7 @@ class GradientExchange:
         self._hooks: dict[int, torch.utils.hooks.RemovableHandle] = {}
         self._ready_count = 0
         self._arrived: list[Slot] = []  # In the order in which this step completed them.
-        self._plan: _core.Plan | None = None  # Made by the first finish(), which knows the order.
+        self._plan: AnyPlan | None = None  # Made by the first finish(), which knows the order.
         self._slots: list[Slot] = []  # Of the plan,
         self._slot_of: dict[int, Slot] = {}  # and all there ever were, by the parameter's id.
         self._count: torch.Tensor | None = None  # Of the contributors, in the arena.
@@ -245,7 +246,7 @@ class GradientExchange:
             error_feedback=self.options.error_feedback,
         )
 
-    def _make_plan(self) -> _core.Plan:
+    def _make_plan(self) -> AnyPlan:
         """Makes the plan in the order in which this step completed the gradients. Submits gradients that are already
         complete."""
         if self._plan_was_interrupted:
@@ -257,21 +258,19 @@ class GradientExchange:
             self._part_with_sparse_ones()
             self._compress_first_ones()
             arrived = [slot for slot in dict.fromkeys(self._arrived) if slot.index != NOT_IN_PLAN]
-            self._plan = self.runtime.core.make_plan(
-                self._describe_tensors(), self._plan_options(), [slot.index for slot in arrived]
-            )
+            options, order = self._plan_options(), [slot.index for slot in arrived]
+            if self._first_step.in_buckets and can_bucket(self.runtime, self._slots, self.options):
+                self._plan = DeviceBuckets(
+                    self.runtime, f"{self.name}.{self._layouts}", self._slots, order, self.options
+                )
+            else:
+                self._plan = self.runtime.core.make_plan(self._describe_tensors(), options, order)
         except KeyboardInterrupt:
             self._plan_was_interrupted = True
             raise
         for slot in self._slots:
-            slot.open_place(self._plan)
-            slot.lives_in_arena = (
-                self._in_own_type
-                and not self.options.sparse_results
-                and slot.parameter.is_cpu
-                and slot.wire.dtype == slot.parameter.dtype
-            )
-        if self.options.divide_by_contributors:
+            slot.enter(self._plan, self.options)
+        if self.options.divide_by_contributors and not isinstance(self._plan, DeviceBuckets):
             self._count = tensor_over(self._plan.memory(len(self._slots)), torch.float64, [1])
         for slot in arrived:
             if slot.ready:
@@ -319,7 +318,10 @@ class GradientExchange:
         # In the order of registration, which users know.
         replicas = [Replica(slot.name, slot.parameter, slot.passes > 0) for slot in reversed(self._slots)]
         self._ends_in_backward = self._first_step.agree(
-            f"{self.name}.first_step", replicas, complete=complete and self.options.end_in_backward
+            f"{self.name}.first_step",
+            replicas,
+            complete=complete and self.options.end_in_backward,
+            in_buckets=can_bucket(self.runtime, self._slots, self.options),
         )
 
     def _backward_ended(self, number: int) -> None:
@@ -422,8 +424,10 @@ class GradientExchange:
             slot.complete()
             self._contribute(plan, slot)
 
-    def _contribute(self, plan: _core.Plan, slot: Slot) -> None:
+    def _contribute(self, plan: AnyPlan, slot: Slot) -> None:
         gradient = slot.parameter.grad
+        if isinstance(plan, DeviceBuckets):
+            return plan.take(slot.index, gradient)
         if not self._in_own_type:
             contribution = slot.take_compressed(self.options.compression)
             slot.complete()  # compress() may write into the gradient.
@@ -458,13 +462,13 @@ class GradientExchange:
             f"gradient of '{slot.name}'",
         )
 
-    def _reduce(self, plan: _core.Plan, results: Sequence[Slot]) -> Sequence[Slot]:
+    def _reduce(self, plan: AnyPlan, results: Sequence[Slot]) -> Sequence[Slot]:
         """Ends the plan's step, whose gradients are those of `results`, and returns them."""
         for slot in results:
             if not slot.ready and slot.parameter.requires_grad:
                 self._complete(slot)
         for slot in self._slots:
-            if not slot.ready:
+            if not slot.ready and not isinstance(plan, DeviceBuckets):
                 slot.free_place(plan)  # Zeros will be there.
         self._outward.deliver()
         self._finish_step(plan)
@@ -473,9 +477,9 @@ class GradientExchange:
             slot.reset()
         return results
 
-    def _finish_step(self, plan: _core.Plan) -> None:
+    def _finish_step(self, plan: AnyPlan) -> None:
         count = self._count
-        if count is None:
+        if count is None or isinstance(plan, DeviceBuckets):
             return plan.finish_step()
         index = len(self._slots)
         if not plan.is_ready(index):  # This happens if Ctrl-C has ended an earlier wait.
@@ -493,5 +497,4 @@ class GradientExchange:
         landing: list[Pair] = []
         for slot in slots:
             slot.hand_out(self.options, landing)
-        if landing:
-            Landing(landing).land()
+        Landing(landing).land()

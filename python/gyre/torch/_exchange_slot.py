@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -20,6 +20,13 @@ NO_GROUP = -1
 NOT_IN_PLAN = -1
 
 tensor_references, storage_references = reference_counts()
+
+
+class Buckets(Protocol):
+    """Buckets of gradients on a device (gyre.torch._device_buckets)."""
+
+    def result(self, index: int) -> torch.Tensor:
+        """The reduced gradient of this step."""
 
 
 class Slot:
@@ -41,6 +48,7 @@ class Slot:
         self._address = 0  # Of the place's first byte.
         self._size_bytes = 0
         self._is_contiguous = True
+        self.buckets: Buckets | None = None  # On its device, if these are exchanged there.
         self.lives_in_arena = False  # Whether `grad` becomes `place`, and does not only copy its values.
         self._own_holders = 0  # and how many references there are to both if nothing else refers to them.
         self.passes = 0  # Backward passes whose gradient has arrived since the last step.
@@ -88,10 +96,26 @@ class Slot:
             )
         gradient.copy_(result)
 
+    def enter(self, plan: _core.Plan | Buckets, options: ExchangeOptions) -> None:
+        """The plan has it at `index`."""
+        self.buckets = None if isinstance(plan, _core.Plan) else plan
+        if isinstance(plan, _core.Plan):
+            self.open_place(plan)
+        self.lives_in_arena = (
+            isinstance(plan, _core.Plan)
+            and options.in_own_type
+            and not options.sparse_results
+            and self.parameter.is_cpu
+            and self.wire.dtype == self.parameter.dtype
+        )
+
     def hand_out(self, options: ExchangeOptions, landing: list[Pair]) -> None:
         """Makes the reduced gradient, which is in `place`, the parameter's `grad`. If that is on a device, the caller
         makes the copies that are added to `landing`."""
         parameter, place = self.parameter, self.place
+        if parameter.requires_grad and self.buckets is not None:
+            parameter.grad = self.buckets.result(self.index)
+            return
         if not parameter.requires_grad or place is None:
             return
         if options.sparse_results:
@@ -144,12 +168,12 @@ class Slot:
             self._memory.keep_values()
         return self.open_place(plan)
 
-    def contribute_plainly(self, plan: _core.Plan) -> bool:
+    def contribute_plainly(self, plan: _core.Plan | Buckets) -> bool:
         """The fast path for most gradients, in as few calls as possible: those that are already in the arena, or
         that only need to be copied there without conversion. False for any other, for which nothing has been done."""
         parameter = self.parameter
         gradient = parameter.grad
-        if gradient is None or not self.lives_in_arena:
+        if gradient is None or not self.lives_in_arena or not isinstance(plan, _core.Plan):
             return False
         if gradient is self.place:
             if gradient.data_ptr() != self._address:

@@ -47,19 +47,22 @@ class FirstStep:
         self._strictness = UNEQUAL_REPLICAS.index(unequal_replicas)
         self._hashes: list[int] = []
         self._compared = False
+        self.in_buckets = False  # Whether the ranks' devices exchange the gradients.
         # In flight; kept here, because Ctrl-C can end the wait for them.
         self._agreement: Handle | None = None
         self._comparison: Handle | None = None
 
-    def agree(self, stem: str, replicas: Sequence[Replica], *, complete: bool) -> bool:
-        """Whether `complete` is true on every rank. Collective, with the same names of parameters in the same order.
+    def agree(self, stem: str, replicas: Sequence[Replica], *, complete: bool, in_buckets: bool = False) -> bool:
+        """Whether `complete` is true on every rank; `in_buckets`, whether that one is. Collective, with the same
+        names of parameters in the same order.
 
         A hash of all parameters is exchanged with it. If it differs, rank 0 warns about the first parameter that does,
         or all ranks raise MismatchError; the answer is then lost: call it again to get it.
         """
         if self._agreement is None:
-            self._agreement = self._submit_agreement(stem, replicas, complete=complete)
-        all_complete, strictness, lowest, inverse_of_highest = self._agreement.wait().tolist()
+            self._agreement = self._submit_agreement(stem, replicas, complete=complete, in_buckets=in_buckets)
+        all_complete, all_in_buckets, strictness, lowest, inverse_of_highest = self._agreement.wait().tolist()
+        self.in_buckets = bool(all_in_buckets)
         if strictness > 0 and lowest != ~inverse_of_highest and not self._compared:
             self._compare(stem, replicas, raises=strictness == UNEQUAL_REPLICAS.index("error"))
         return bool(all_complete)
@@ -74,13 +77,14 @@ class FirstStep:
         if problem is not None and self._runtime.rank == 0:
             warnings.warn(problem, RuntimeWarning, stacklevel=stacklevel_of_program())
 
-    def _submit_agreement(self, stem: str, replicas: Sequence[Replica], *, complete: bool) -> Handle:
+    def _submit_agreement(self, stem: str, replicas: Sequence[Replica], *, complete: bool, in_buckets: bool) -> Handle:
         """The lowest of each number: of the hash and of its inverse, so that both ends are known."""
         if self._strictness > 0:
             self._hashes = [_hash_of(replica.parameter) for replica in replicas]
         hashes = torch.tensor(self._hashes, dtype=torch.int64, device="cpu")
         own = _hash_of(hashes)
-        numbers = torch.tensor([int(complete), self._strictness, own, ~own], dtype=torch.int64, device="cpu")
+        flags = [int(complete), int(in_buckets)]
+        numbers = torch.tensor([*flags, self._strictness, own, ~own], dtype=torch.int64, device="cpu")
         submission = allreduce_submission(self._runtime, numbers, None, stem, Reduction(ReduceOperation.MIN))
         return submit_one(self._runtime, submission)
 

@@ -2,16 +2,17 @@
 pairs the ranks' calls.
 
 Common to all: tensors have any shape (including 0-dimensional and empty) and memory layout, and type uint8, int8,
-int16, int32, int64, float16, bfloat16, float32, float64 or bool. Those of a device go through host memory
-(docs/guide/gpu.md): the call waits until the device has computed them, and the current stream, not the host, waits for
-the results. Without a name, a call gets the next number of its kind, so unnamed calls of one kind must come in the same
-order on every rank; named ones can come in any order. If ranks disagree about type, shape, operation or root, all get
-MismatchError, whose message shows both sides; a name that is already in flight is InvalidArgumentError (a ValueError).
-All functions are thread-safe. The tensor must not be changed before the handle is done.
+int16, int32, int64, float16, bfloat16, float32, float64 or bool. Those of a device go to the device's own library, or
+through host memory (docs/guide/gpu.md); the current stream, not the host, waits for the results. Without a name, a call
+gets the next number of its kind, so unnamed calls of one kind must come in the same order on every rank; named ones can
+come in any order. If ranks disagree about type, shape, operation or root, all get MismatchError, whose message shows
+both sides; a name that is already in flight is InvalidArgumentError (a ValueError). All functions are thread-safe. The
+tensor must not be changed before the handle is done.
 """
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Sequence
 
@@ -23,7 +24,7 @@ from gyre._operations import Kind, ReduceOperation, Reduction
 from gyre._runtime import Runtime
 from gyre.core import _core
 from gyre.errors import InvalidArgumentError
-from gyre.torch import _staged
+from gyre.torch import _delegated, _staged
 from gyre.torch._immediate import is_plain, submit_allreduce
 from gyre.torch._staged import check_in_place, check_tensor
 from gyre.torch._submissions import (
@@ -112,20 +113,27 @@ def _reduced_elsewhere(
     in_place: bool,
 ) -> Handle:
     """allreduce_async() and its in-place form, of a tensor of a device."""
-    return _staged.reduced_one(
-        runtime,
-        tensor,
-        action,
-        lambda twin: allreduce_async_(twin, None, name, *reduction, process_set),
-        in_place=in_place,
+
+    def stage(name: str | None) -> Handle:
+        return _staged.reduced_one(
+            runtime,
+            tensor,
+            action,
+            lambda twin: allreduce_async_(twin, None, name, *reduction, process_set),
+            in_place=in_place,
+        )
+
+    delegated = _delegated.allreduce(
+        runtime, [tensor], lambda: [name], reduction, action, stage, in_place=in_place, one=True
     )
+    return stage(name) if delegated is None else delegated
 
 
 def _member_names(name: str | None, runtime: Runtime, count: int) -> list[str]:
     """Without the count, so that ranks with different numbers of tensors are paired, and get an error."""
     numbers = range(1, count + 1)
     if name is not None:
-        return [f"{name}_{number}" for number in numbers]
+        return [type(name)(f"{name}_{number}") for number in numbers]
     stem = f"grouped.noname.{runtime.next_number('grouped')}"
     return [OneTimeName(f"{stem}_{number}") for number in numbers]
 
@@ -143,13 +151,28 @@ def grouped(
     check = check_in_place if in_place else check_tensor
     if any(map(_staged.is_on_device, tensors)):
         action = describe(Kind.ALLREDUCE, name)
-        return _staged.reduced(
+        every = [check(tensor, action) for tensor in tensors]
+
+        def stage(name: str | None) -> Handle:
+            return _staged.reduced(
+                runtime,
+                every,
+                action,
+                lambda twins: grouped(twins, name, reduction, in_place=True, process_set=process_set),
+                in_place=in_place,
+            )
+
+        delegated = _delegated.allreduce(
             runtime,
-            [check(tensor, action) for tensor in tensors],
+            every,
+            lambda: _member_names(name, runtime, len(every)),
+            reduction,
             action,
-            lambda twins: grouped(twins, name, reduction, in_place=True, process_set=process_set),
+            stage,
             in_place=in_place,
+            one=False,
         )
+        return stage(name) if delegated is None else delegated
     if reduction.operation == Adasum:
         all_checked = [check(tensor, describe(Kind.ALLREDUCE, name)) for tensor in tensors]
         return adasum(runtime, all_checked, name, reduction, in_place=in_place, one=False)
@@ -198,13 +221,7 @@ def broadcast_async(
     checked = check_tensor(tensor, action)
     root = root_in(process_set, root_rank, action)
     if not checked.is_cpu:
-        return _staged.reduced_one(
-            runtime,
-            checked,
-            action,
-            lambda twin: broadcast_async_(twin, root_rank, name, process_set),
-            in_place=False,
-        )
+        return _sent_elsewhere(runtime, checked, action, root_rank, name, process_set, in_place=False)
     return submit_one(runtime, broadcast_submission(runtime, checked, None, name, root))
 
 
@@ -217,10 +234,34 @@ def broadcast_async_(
     checked = check_in_place(tensor, action)
     root = root_in(process_set, root_rank, action)
     if not checked.is_cpu:
-        return _staged.reduced_one(
-            runtime, checked, action, lambda twin: broadcast_async_(twin, root_rank, name, process_set), in_place=True
-        )
+        return _sent_elsewhere(runtime, checked, action, root_rank, name, process_set, in_place=True)
     return submit_one(runtime, broadcast_submission(runtime, checked, checked, name, root))
+
+
+def _sent_elsewhere(
+    runtime: Runtime,
+    tensor: torch.Tensor,
+    action: str,
+    root_rank: int,
+    name: str | None,
+    process_set: ProcessSet,
+    *,
+    in_place: bool,
+) -> Handle:
+    """broadcast_async() and its in-place form, of a tensor of a device."""
+
+    def stage(name: str | None) -> Handle:
+        return _staged.reduced_one(
+            runtime,
+            tensor,
+            action,
+            lambda twin: broadcast_async_(twin, root_rank, name, process_set),
+            in_place=in_place,
+        )
+
+    root = root_in(process_set, root_rank, action)
+    delegated = _delegated.broadcast(runtime, [tensor], [name], root, action, stage, in_place=in_place, one=True)
+    return stage(name) if delegated is None else delegated
 
 
 def _without_splits(submission: Submission) -> Submission:
@@ -245,7 +286,12 @@ def allgather_async(
     action = describe(Kind.ALLGATHER, name)
     checked = rows_of(check_tensor(tensor, action))
     if not checked.is_cpu:
-        return _staged.gathered_one(runtime, checked, action, lambda twin: allgather_async(twin, name, process_set))
+
+        def stage(name: str | None) -> Handle:
+            return _staged.gathered_one(runtime, checked, action, lambda twin: allgather_async(twin, name, process_set))
+
+        delegated = _delegated.allgather(runtime, [checked], lambda: [name], action, stage, one=True)
+        return stage(name) if delegated is None else delegated
     return submit_one(runtime, _without_splits(gathering_submission(runtime, Kind.ALLGATHER, checked, name)))
 
 
@@ -257,7 +303,15 @@ def grouped_allgather_async(
     if any(map(_staged.is_on_device, tensors)):
         action = describe(Kind.ALLGATHER, name)
         every = [rows_of(check_tensor(tensor, action)) for tensor in tensors]
-        return _staged.gathered(runtime, every, action, lambda twins: grouped_allgather_async(twins, name, process_set))
+
+        def stage(name: str | None) -> Handle:
+            return _staged.gathered(
+                runtime, every, action, lambda twins: grouped_allgather_async(twins, name, process_set)
+            )
+
+        names = functools.partial(_member_names, name, runtime, len(every))
+        delegated = _delegated.allgather(runtime, every, names, action, stage, one=False)
+        return stage(name) if delegated is None else delegated
     batch = Batch(runtime)
     for tensor, member in zip(tensors, _member_names(name, runtime, len(tensors)), strict=True):
         checked = rows_of(check_tensor(tensor, describe(Kind.ALLGATHER, member)))
@@ -291,12 +345,17 @@ def reducescatter_async(
     runtime = runtime_of(process_set)
     action = describe(Kind.REDUCESCATTER, name)
     checked = check_tensor(tensor, action)
+    reduction = Reduction(resolve_operation(op, None), prescale_factor, postscale_factor)
     if not checked.is_cpu:
         factors = (prescale_factor, postscale_factor)
-        return _staged.gathered_one(
-            runtime, checked, action, lambda twin: reducescatter_async(twin, name, op, process_set, *factors)
-        )
-    reduction = Reduction(resolve_operation(op, None), prescale_factor, postscale_factor)
+
+        def stage(name: str | None) -> Handle:
+            return _staged.gathered_one(
+                runtime, checked, action, lambda twin: reducescatter_async(twin, name, op, process_set, *factors)
+            )
+
+        delegated = _delegated.reducescatter(runtime, [checked], lambda: [name], reduction, action, stage, one=True)
+        return stage(name) if delegated is None else delegated
     return submit_one(runtime, _without_splits(reducescatter_submission(runtime, checked, name, reduction)))
 
 
@@ -310,14 +369,23 @@ def grouped_reducescatter_async(
 ) -> Handle:
     """reducescatter_async() of several tensors, which complete together; the handle's result is the list of shares."""
     runtime = runtime_of(process_set)
+    reduction = Reduction(resolve_operation(op, None), prescale_factor, postscale_factor)
     if any(map(_staged.is_on_device, tensors)):
         action = describe(Kind.REDUCESCATTER, name)
         every = [check_tensor(tensor, action) for tensor in tensors]
         factors = (prescale_factor, postscale_factor)
-        return _staged.gathered(
-            runtime, every, action, lambda twins: grouped_reducescatter_async(twins, name, op, process_set, *factors)
-        )
-    reduction = Reduction(resolve_operation(op, None), prescale_factor, postscale_factor)
+
+        def stage(name: str | None) -> Handle:
+            return _staged.gathered(
+                runtime,
+                every,
+                action,
+                lambda twins: grouped_reducescatter_async(twins, name, op, process_set, *factors),
+            )
+
+        names = functools.partial(_member_names, name, runtime, len(every))
+        delegated = _delegated.reducescatter(runtime, every, names, reduction, action, stage, one=False)
+        return stage(name) if delegated is None else delegated
     batch = Batch(runtime)
     for tensor, member in zip(tensors, _member_names(name, runtime, len(tensors)), strict=True):
         checked = check_tensor(tensor, describe(Kind.REDUCESCATTER, member))
@@ -348,12 +416,17 @@ def alltoall_async(
     runtime = runtime_of(process_set)
     action = describe(Kind.ALLTOALL, name)
     checked = check_tensor(tensor, action)
-    if not checked.is_cpu:
-        return _staged.gathered_one(
-            runtime, checked, action, lambda twin: alltoall_async(twin, splits, name, process_set)
-        )
     numbers = [] if splits is None else _split_numbers(splits, action)
     dtype = torch.int64 if isinstance(splits, torch.Tensor) and splits.dtype == torch.int64 else torch.int32
+    if not checked.is_cpu:
+
+        def stage(name: str | None) -> Handle:
+            return _staged.gathered_one(
+                runtime, checked, action, lambda twin: alltoall_async(twin, splits, name, process_set)
+            )
+
+        delegated = _delegated.alltoall(runtime, checked, numbers, name, action, stage, dtype)
+        return stage(name) if delegated is None else delegated
     submission = gathering_submission(runtime, Kind.ALLTOALL, checked, name, splits=numbers)
     finish = submission.finish
 

@@ -12,7 +12,7 @@ from gyre._job.process_sets import ProcessSet, global_process_set, root_in, runt
 from gyre._operations import Kind
 from gyre._runtime import Runtime
 from gyre.errors import CorruptDataError, Error, InvalidArgumentError, MismatchError
-from gyre.torch import _plain_data, _staged
+from gyre.torch import _delegated, _plain_data, _staged
 from gyre.torch._staged import check_tensor
 from gyre.torch._submissions import Batch, OneTimeName, broadcast_submission, describe, gathering_submission, submit_one
 from gyre.torch.handle import Handle
@@ -38,8 +38,15 @@ def broadcast_parameters(params: NamedTensors, root_rank: int, process_set: Proc
     _broadcast_together(runtime, targets, root, "broadcast_parameters")
 
 
-def _broadcast_together(runtime: Runtime, named: list[tuple[str, torch.Tensor]], root: int, action: str) -> None:
-    """In place, in one exchange."""
+def _broadcast_together(
+    runtime: Runtime,
+    named: list[tuple[str, torch.Tensor]],
+    root: int,
+    action: str,
+    *,
+    through_host: bool = False,
+) -> None:
+    """In place, in one exchange. `through_host`: wherever the ranks' tensors are."""
     tensors = [tensor for _, tensor in named]
 
     def on_host(targets: list[torch.Tensor]) -> Handle:
@@ -49,7 +56,15 @@ def _broadcast_together(runtime: Runtime, named: list[tuple[str, torch.Tensor]],
         return batch.submit()
 
     if any(map(_staged.is_on_device, tensors)):
-        _staged.reduced(runtime, tensors, action, on_host, in_place=True).wait()
+
+        def stage(_: str | None) -> Handle:
+            return _staged.reduced(runtime, tensors, action, on_host, in_place=True)
+
+        names = [OneTimeName(name) for name, _ in named]
+        delegated = None
+        if not through_host:
+            delegated = _delegated.broadcast(runtime, tensors, names, root, action, stage, in_place=True, one=False)
+        (stage(None) if delegated is None else delegated).wait()
     else:
         on_host(tensors).wait()
 
@@ -237,7 +252,7 @@ def _broadcast_described(
     if not is_root:
         value, tensors = _plain_data.decode(text.numpy().tobytes(), device)
     targets = [(f"{stem}.tensor.{index}", tensor.detach()) for index, tensor in enumerate(tensors)]
-    _broadcast_together(runtime, targets, root_rank, "broadcast")
+    _broadcast_together(runtime, targets, root_rank, "broadcast", through_host=True)
     return value
 
 

@@ -18,6 +18,7 @@ from gyre._job.process_sets import ProcessSet, global_process_set, root_in, runt
 from gyre._operations import Kind, ReduceOperation, Reduction
 from gyre._runtime import Runtime, current
 from gyre.torch import _staged, differentiable
+from gyre.torch._delegate import delegate_of
 from gyre.torch._immediate import is_plain, run_allreduce, run_barrier, run_broadcast
 from gyre.torch._staged import check_in_place, check_tensor
 from gyre.torch._submissions import allreduce_submission, describe, run_one
@@ -25,7 +26,10 @@ from gyre.torch.asynchronous import (
     Adasum,
     allgather_async,
     allreduce_async,
+    allreduce_async_,
     alltoall_async,
+    broadcast_async,
+    broadcast_async_,
     grouped,
     grouped_allgather_async,
     grouped_reducescatter_async,
@@ -125,6 +129,10 @@ def _reduced_elsewhere(
     in_place: bool,
 ) -> torch.Tensor:
     """allreduce() and its in-place form, of a tensor of a device."""
+    if delegate_of(runtime, [tensor]) is not None:
+        form = allreduce_async_ if in_place else allreduce_async
+        result: torch.Tensor = form(tensor, None, name, *reduction, process_set).wait()
+        return result
     return _staged.run_reduced(
         runtime, tensor, action, lambda twin: allreduce_(twin, None, name, *reduction, process_set), in_place=in_place
     )
@@ -176,8 +184,7 @@ def broadcast(
     checked = check_tensor(tensor, action)
     root = root_in(process_set, root_rank, action)
     if not checked.is_cpu:
-        on_host = functools.partial(run_broadcast, runtime, in_place=True, name=name, root=root)
-        return _staged.run_reduced(runtime, checked, action, on_host, in_place=False)
+        return _sent_elsewhere(runtime, checked, action, root_rank, name, process_set, in_place=False)
     return run_broadcast(runtime, checked, False, name, root)
 
 
@@ -190,9 +197,28 @@ def broadcast_(
     checked = check_in_place(tensor, action)
     root = root_in(process_set, root_rank, action)
     if not checked.is_cpu:
-        on_host = functools.partial(run_broadcast, runtime, in_place=True, name=name, root=root)
-        return _staged.run_reduced(runtime, checked, action, on_host, in_place=True)
+        return _sent_elsewhere(runtime, checked, action, root_rank, name, process_set, in_place=True)
     return run_broadcast(runtime, checked, True, name, root)
+
+
+def _sent_elsewhere(
+    runtime: Runtime,
+    tensor: torch.Tensor,
+    action: str,
+    root_rank: int,
+    name: str | None,
+    process_set: ProcessSet,
+    *,
+    in_place: bool,
+) -> torch.Tensor:
+    """broadcast() and its in-place form, of a tensor of a device."""
+    if delegate_of(runtime, [tensor]) is not None:
+        form = broadcast_async_ if in_place else broadcast_async
+        result: torch.Tensor = form(tensor, root_rank, name, process_set).wait()
+        return result
+    root = root_in(process_set, root_rank, action)
+    on_host = functools.partial(run_broadcast, runtime, in_place=True, name=name, root=root)
+    return _staged.run_reduced(runtime, tensor, action, on_host, in_place=in_place)
 
 
 def allgather(

@@ -155,7 +155,7 @@ Board::Board(group::Group& group, const TimelineRows& timeline, const Logger& lo
 }
 
 bool Board::eligible(const Request& request) {
-  return request.signature.group.empty() && !request.signature.withdrawn();
+  return request.signature.group.empty() && !request.signature.withdrawn() && !request.signature.elsewhere;
 }
 
 bool Board::sizes_are_known(const Request& request) {

@@ -104,6 +104,7 @@ collectives::Reduction reduction_of(const Signature& signature, int average_over
 
 std::vector<Result> Executor::run(const Bucket& operations, const std::vector<Pending>& pending) {
   const Request& request = pending.front().request;
+  if (request.signature.elsewhere) return agreed_on(operations, request.signature);
   const int average_over = operations.front().divisor;
   std::vector<Result> results(pending.size());
   switch (request.signature.kind) {
@@ -127,6 +128,18 @@ std::vector<Result> Executor::run(const Bucket& operations, const std::vector<Pe
       break;
     }
     case OperationKind::kBarrier: collectives::barrier(lane_); break;
+  }
+  return results;
+}
+
+std::vector<Result> Executor::agreed_on(const Bucket& operations, const Signature& signature) {
+  std::vector<Result> results(operations.size());
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    Agreement& agreement = results[i].agreement;
+    agreement.number = ++agreed_;
+    agreement.some_have_joined = operations[i].signature.has_value();
+    if (signature.kind != OperationKind::kAllgather) continue;
+    agreement.rows = rows_of_rank(signature, operations[i].sizes, lane_.rank(), lane_.size()).received;
   }
   return results;
 }

@@ -55,6 +55,8 @@ class Executor {
   std::optional<RowDispute> find_dispute(const Request& request);
 
  private:
+  /// Of operations that something else carries out.
+  std::vector<Result> agreed_on(const Bucket& operations, const Signature& signature);
   void log_choice(const Request& first, std::size_t size_bytes, collectives::Algorithm algorithm) const;
   /// Adds its time to the lane's counter where it is worth reading the clock.
   void copy_counted(std::span<std::byte> to, std::span<const std::byte> from) const;
@@ -67,6 +69,7 @@ class Executor {
   const Logger logger_;
   std::vector<std::byte> fusion_buffer_;
   collectives::PeerMappings peer_mappings_;
+  std::uint64_t agreed_ = 0;
 };
 
 /// Rows of the first dimension that each rank gets from a reduce-scatter: even, the first ranks one more.

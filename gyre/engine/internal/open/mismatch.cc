@@ -43,6 +43,12 @@ std::optional<Difference> difference(const Signature& a, const Signature& b) {
     return Difference{"the operation", call_of(a), call_of(b)};
   }
   if (a.kind == OperationKind::kBarrier) return std::nullopt;
+  if (a.elsewhere != b.elsewhere) {
+    const auto text = [](const Signature& s) {
+      return fmt::format("{} {}", call_of(s), s.elsewhere ? "on a device, by the device's own library" : "by Gyre");
+    };
+    return Difference{"what exchanges the tensor", text(a), text(b)};
+  }
   if (a.type != b.type) {
     return Difference{"the data type", call_of(a), call_of(b)};
   }

@@ -165,7 +165,7 @@ Offset<wire::Signature> encode_signature(FlatBufferBuilder& builder, const Signa
   return wire::CreateSignature(builder, static_cast<std::uint8_t>(signature.kind),
                                static_cast<std::uint8_t>(signature.type),
                                static_cast<std::uint8_t>(signature.operation), shape, signature.prescale,
-                               signature.postscale, signature.root, group, signature.group_size);
+                               signature.postscale, signature.root, group, signature.group_size, signature.elsewhere);
 }
 
 Signature decode_signature(const wire::Signature& message) {
@@ -188,6 +188,7 @@ Signature decode_signature(const wire::Signature& message) {
   signature.root = message.root();
   if (message.group() != nullptr) signature.group = message.group()->str();
   signature.group_size = message.group_size();
+  signature.elsewhere = message.elsewhere();
   return signature;
 }
 

@@ -77,6 +77,7 @@ Pending neutral_contribution(const OrderedOperation& operation) {
   signature = *operation.signature;
   const bool reduces = signature.kind == OperationKind::kAllreduce || signature.kind == OperationKind::kReduceScatter;
   if (reduces || signature.kind == OperationKind::kBroadcast) {
+    if (signature.elsewhere) return pending;
     pending.memory.resize(element_count(signature.shape) * collectives::size_of(signature.type));
     pending.request.input = pending.memory;
     pending.request.output = pending.memory;

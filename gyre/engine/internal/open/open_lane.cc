@@ -276,6 +276,7 @@ void OpenLane::fail_all(const Error& failure) {
   }
   for (const auto& [name, pending] : failed) pending.handle.fail(failure);
   joins_.wake();
+  agreements_.end(failure);
 }
 
 void OpenLane::serve() {
@@ -381,6 +382,7 @@ void OpenLane::run_alone() {
       Result result = std::move(executor_.run({operation}, {pending})[0]);
       timeline_.end(pending.request.name);
       pending.handle.complete(std::move(result));
+      if (pending.request.signature.elsewhere) agreements_.add(1);
     } catch (const std::exception& error) {
       pending.handle.fail(as_error(error));
     }
@@ -409,6 +411,7 @@ void OpenLane::execute_bucket(const Bucket& bucket) {
     release(pending[i].request.name);
     pending[i].handle.complete(std::move(results[i]));
   }
+  if (pending.front().request.signature.elsewhere) agreements_.add(pending.size());
 }
 
 bool OpenLane::dispute(Pending& pending) {

@@ -14,6 +14,7 @@
 #include "gyre/base/log.h"
 #include "gyre/base/thread_annotations.h"
 #include "gyre/engine/internal/join_watch.h"
+#include "gyre/engine/internal/open/agreements.h"
 #include "gyre/engine/internal/open/executor.h"
 #include "gyre/engine/internal/open/negotiation.h"
 #include "gyre/engine/internal/plan/plan_registry.h"
@@ -53,6 +54,8 @@ class OpenLane final : public ProcessWaits::Source {
   /// Reserves a name as if an operation of it were in flight; false when one is. For operations that run elsewhere.
   bool reserve(const std::string& name);
   void release(const std::string& name);
+  /// On operations that something else carries out.
+  Agreements& agreements() { return agreements_; }
   /// Any thread, any time.
   LaneStatistics statistics() const { return {"open", lane_.counters()}; }
   /// Nothing in flight.
@@ -113,6 +116,7 @@ class OpenLane final : public ProcessWaits::Source {
   OrderDecoder decoder_;       // The thread's.
   LocationFinder finder_;      // The thread's.
   const bool only_known_threads_;
+  Agreements agreements_;
 
   Mutex notes_mutex_;
   AnnouncementContent notes_ GYRE_GUARDED_BY(notes_mutex_);

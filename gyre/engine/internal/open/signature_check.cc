@@ -85,7 +85,8 @@ void check_exchanged(const OrderedOperation& operation, const Signature& signatu
 
 bool fusable(const Signature& a, const Signature& b) {
   return a.kind == OperationKind::kAllreduce && b.kind == OperationKind::kAllreduce && a.type == b.type &&
-         a.operation == b.operation && a.prescale == b.prescale && a.postscale == b.postscale;
+         a.operation == b.operation && a.prescale == b.prescale && a.postscale == b.postscale &&
+         a.elsewhere == b.elsewhere;
 }
 
 bool has_size(const Shape& shape, std::span<const std::int64_t> rows) {
@@ -180,6 +181,7 @@ namespace {
 void validate_sizes(const Request& request) {
   const Signature& signature = request.signature;
   const std::size_t bytes = element_count(signature.shape) * collectives::size_of(signature.type);
+  if (signature.elsewhere) return;
   if (request.input.size() != bytes && signature.kind != OperationKind::kBarrier) {
     throw invalid_request(request, fmt::format("the input has {} bytes, {} has {}", request.input.size(),
                                                describe_tensor(signature.type, signature.shape), bytes));
