@@ -104,10 +104,11 @@ std::uint64_t BlockShuffle::left_in_block(std::uint64_t place, bool backwards) c
   return place + 1 - (found == line_->ends.begin() ? 0 : *(found - 1));
 }
 
-std::vector<std::uint64_t> BlockShuffle::upcoming(std::uint64_t position, std::size_t most) const {
+std::vector<std::uint64_t> BlockShuffle::upcoming(std::uint64_t position, std::size_t most, std::uint64_t first,
+                                                  std::uint64_t streams) const {
   const std::uint64_t round = position / options_.streams / options_.open_blocks;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> places;  // Rounds until it is drawn, and place in the line.
-  for (std::uint64_t stream = 0; stream < options_.streams; ++stream) {
+  for (std::uint64_t stream = first; stream < first + streams; ++stream) {
     for (std::uint64_t lane = 0; lane < options_.open_blocks; ++lane) {
       const std::uint64_t size = this->lane(stream, lane).size;
       if (round >= size) continue;

@@ -50,8 +50,9 @@ class BlockShuffle {
   std::uint64_t at(std::uint64_t position) const;
 
   /// A sample of each block that is read from around `position` on, those that are needed first at the front: the
-  /// blocks that are open, and those that each lane opens next. At most `most`.
-  std::vector<std::uint64_t> upcoming(std::uint64_t position, std::size_t most) const;
+  /// blocks that are open, and those that each lane opens next. At most `most`, of `streams` streams from `first` on.
+  std::vector<std::uint64_t> upcoming(std::uint64_t position, std::size_t most, std::uint64_t first,
+                                      std::uint64_t streams) const;
 
  private:
   /// The contiguous part `index` of `parts` of a length: sizes differ by one at most, the first ones are larger.

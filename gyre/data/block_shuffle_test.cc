@@ -197,13 +197,13 @@ TEST(BlockShuffle, what_comes_next_is_known) {
     const BlockShuffle shuffle(options, {seed, 2});
     const std::uint64_t lanes = options.open_blocks * options.streams;
     for (std::uint64_t position = 0; position < options.count; position += 1 + random.below(20)) {
-      const auto samples = shuffle.upcoming(position, 1000);
+      const auto samples = shuffle.upcoming(position, 1000, 0, options.streams);
       std::set<std::size_t> expected;
       for (const std::uint64_t sample : samples) expected.insert(block_of(ends, sample));
       // Of every lane the block it is in and the next one: nothing else can be drawn in the next rounds.
       const std::uint64_t end = std::min(options.count, position / lanes * lanes + 2 * lanes);
       for (std::uint64_t i = position; i < end; ++i) EXPECT_TRUE(expected.contains(block_of(ends, shuffle.at(i))));
-      EXPECT_LE(shuffle.upcoming(position, 3).size(), 3U);
+      EXPECT_LE(shuffle.upcoming(position, 3, 0, options.streams).size(), 3U);
     }
   }
 }

@@ -46,8 +46,39 @@ std::uint64_t steps_per_epoch(const SamplerOptions& options) {
   return options.count / size;
 }
 
+StreamShare::StreamShare(const SamplerOptions& options, int rank)
+    : streams_(options.shuffling == Shuffling::kBlocks ? options.streams : 1), offset_(0), count_(streams_) {
+  if (options.sharing != Sharing::kSharded) return;
+  const auto ranks = static_cast<std::uint64_t>(options.ranks);
+  const auto number = static_cast<std::uint64_t>(rank);
+  offset_ = number * options.batch_per_rank;
+  if (streams_ == 1 || ranks == 1 || positions_per_step(options) % streams_ != 0) return;
+  if (streams_ % ranks == 0) {
+    count_ = streams_ / ranks;
+    first_ = number * count_;
+  } else if (ranks % streams_ == 0) {
+    sharers_ = ranks / streams_;
+    sharer_ = number % sharers_;
+    first_ = number / sharers_;
+    count_ = 1;
+  } else {
+    return;
+  }
+  divided_ = true;
+}
+
+std::uint64_t StreamShare::place(std::uint64_t begin, std::uint64_t index) const {
+  if (!divided_) return offset_ + index;
+  // The rank's streams follow each other at the places `ahead`, `ahead` + 1 … of every `streams_`, round the end.
+  const std::uint64_t ahead = (first_ + streams_ - begin % streams_) % streams_;
+  const std::uint64_t round_the_end = ahead + count_ > streams_ ? ahead + count_ - streams_ : 0;
+  const std::uint64_t which = index % count_;
+  const std::uint64_t within = which < round_the_end ? which : ahead + which - round_the_end;
+  return (index / count_ * sharers_ + sharer_) * streams_ + within;
+}
+
 EpochOrder::EpochOrder(const SamplerOptions& options, std::uint64_t epoch, int rank, std::uint64_t first_position)
-    : options_(options), first_position_(first_position), steps_(steps_per_epoch(options)) {
+    : options_(options), first_position_(first_position), steps_(steps_per_epoch(options)), share_(options, rank) {
   GYRE_CHECK((rank >= 0 && rank < options.ranks));
   GYRE_CHECK(first_position <= options.count);
   if (first_position > 0) {
@@ -76,7 +107,7 @@ std::uint64_t EpochOrder::sample_at(std::uint64_t position) const {
 }
 
 std::vector<std::uint64_t> EpochOrder::upcoming_blocks(std::uint64_t position, std::size_t most) const {
-  if (blocks_) return blocks_->upcoming(position, most);
+  if (blocks_) return blocks_->upcoming(position, most, share_.first(), share_.count());
   std::vector<std::uint64_t> samples;
   if (full_ || !options_.block_ends) return samples;
   const std::vector<std::uint64_t>& ends = *options_.block_ends;
@@ -100,11 +131,12 @@ RankBatch EpochOrder::batch(std::uint64_t step, int rank) const {
   const std::uint64_t per_rank = options_.batch_per_rank;
   const std::uint64_t size = positions_per_step(options_);
   const bool sharded = options_.sharing == Sharing::kSharded;
-  const std::uint64_t step_counted = std::min(size, options_.count - first_position_ - step * size);
-  const std::uint64_t offset = sharded ? static_cast<std::uint64_t>(rank) * per_rank : 0;
+  const std::uint64_t begin = first_position_ + step * size;
+  const std::uint64_t step_counted = std::min(size, options_.count - begin);
+  const StreamShare share = share_of_rank(rank);
   RankBatch batch;
   batch.first_position = static_cast<std::uint64_t>(rank) * per_rank;
-  batch.present = step_counted > offset ? std::min(per_rank, step_counted - offset) : 0;
+  while (batch.present < per_rank && share.place(begin, batch.present) < step_counted) ++batch.present;
   batch.counted = batch.present;
   batch.counted_globally = sharded ? step_counted : step_counted * static_cast<std::uint64_t>(options_.ranks);
   batch.samples.reserve(per_rank);
@@ -116,10 +148,18 @@ RankBatch EpochOrder::batch(std::uint64_t step, int rank) const {
   return batch;
 }
 
+StreamShare EpochOrder::share_of_rank(int rank) const { return StreamShare(options_, rank); }
+
 std::uint64_t EpochOrder::position_of(std::uint64_t step, int rank, std::uint64_t index) const {
-  const bool sharded = options_.sharing == Sharing::kSharded;
-  const std::uint64_t offset = sharded ? static_cast<std::uint64_t>(rank) * options_.batch_per_rank : 0;
-  return (first_position_ + step * positions_per_step(options_) + offset + index) % options_.count;
+  const StreamShare share = share_of_rank(rank);
+  const std::uint64_t begin = first_position_ + step * positions_per_step(options_);
+  const std::uint64_t position = begin + share.place(begin, index);
+  if (position < options_.count) return position;
+  // Padding: from the front of the order, and of the same stream, so that nothing else has to be read for it.
+  const std::uint64_t padding = position % options_.count;
+  if (!share.is_divided()) return padding;
+  const std::uint64_t of_stream = padding - padding % options_.streams + position % options_.streams;
+  return of_stream < options_.count ? of_stream : padding;
 }
 
 Share share_of(std::uint64_t count, int rank, int ranks) {

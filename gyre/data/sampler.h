@@ -39,7 +39,7 @@ struct SamplerOptions {
   Shuffling shuffling = Shuffling::kFull;
   /// Of kBlocks, and where kNone reads on (BlockShuffleOptions::block_ends). A Loader asks its set where this is null.
   std::shared_ptr<const std::vector<std::uint64_t>> block_ends{};
-  std::uint64_t streams = 1;         ///< Of kBlocks; the same on any number of ranks.
+  std::uint64_t streams = 1;         ///< Of kBlocks; the same on any number of ranks, see StreamShare.
   std::uint64_t open_blocks = 0;     ///< Of kBlocks; 0: as default_open_blocks() says of the Loader's set.
   int ranks = 1;                     ///< Ranks that share the work.
   std::uint64_t batch_per_rank = 1;  ///< Samples per rank and step.
@@ -52,10 +52,37 @@ struct RankBatch {
   std::vector<std::uint64_t> samples;  ///< batch_per_rank indices into the data set.
   std::uint64_t present = 0;           ///< The first `present` belong to the step; the others are padding.
   std::uint64_t counted = 0;           ///< The first `counted` count: all present ones that are not damaged.
-  std::uint64_t first_position = 0;    ///< Position of samples[0] in the global batch: rank * batch_per_rank.
+  std::uint64_t first_position = 0;    ///< Of samples[0] in the ranks' batches one after the other.
   /// `counted` of all ranks together. No rank knows which samples the others have replaced: with several ranks those
   /// are included.
   std::uint64_t counted_globally = 0;
+};
+
+/// Which positions of a step are one rank's, where the streams of kBlocks can be divided among the ranks: one number
+/// divides the other, and the global batch holds equally many positions of each stream. Then every rank reads the same
+/// streams in all steps of a run, contiguous ones, and several ranks share a stream where there are more ranks. Else,
+/// and with one stream, ranks take contiguous parts of the global batch. What a step holds in all is the same either
+/// way.
+class StreamShare {
+ public:
+  StreamShare(const SamplerOptions& options, int rank);
+
+  bool is_divided() const { return divided_; }
+  /// The rank's streams: all where they are not divided.
+  std::uint64_t first() const { return first_; }
+  std::uint64_t count() const { return count_; }
+  /// The place in the step of the rank's position `index` (below batch_per_rank), ascending in `index`. `begin`: the
+  /// step's first position.
+  std::uint64_t place(std::uint64_t begin, std::uint64_t index) const;
+
+ private:
+  std::uint64_t streams_;
+  std::uint64_t offset_;  ///< Where they are not divided: of the rank's part.
+  bool divided_ = false;
+  std::uint64_t first_ = 0;
+  std::uint64_t count_;
+  std::uint64_t sharers_ = 1;  ///< Ranks that share each of the streams …
+  std::uint64_t sharer_ = 0;   ///< … and which of them this one is.
 };
 
 /// The order of one epoch as one rank sees it, computed when it is asked for. Of kBlocks it keeps two numbers for each
@@ -73,16 +100,19 @@ class EpochOrder {
   /// Which position of the order batch(step, rank).samples[index] has: less than SamplerOptions::count.
   std::uint64_t position_of(std::uint64_t step, int rank, std::uint64_t index) const;
   std::uint64_t sample_at(std::uint64_t position) const;
-  /// A sample of each block that is read from around `position` on, the nearest first, `most` of them: those of kFull
-  /// are read in any order, and there are none.
+  /// A sample of each block that the rank reads from around `position` on, the nearest first, `most` of them: those of
+  /// kFull are read in any order, and there are none.
   std::vector<std::uint64_t> upcoming_blocks(std::uint64_t position, std::size_t most) const;
 
  private:
+  StreamShare share_of_rank(int rank) const;
+
   SamplerOptions options_;
   std::uint64_t first_position_;
   std::uint64_t steps_;
   std::optional<Shuffle> full_;
   std::optional<BlockShuffle> blocks_;
+  StreamShare share_;
 };
 
 /// How many blocks, of which the largest takes so much memory while it is open, each of the streams of kBlocks mixes:

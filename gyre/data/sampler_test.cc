@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
+#include <set>
 #include <vector>
 
 #include "gyre/base/error.h"
@@ -86,6 +88,82 @@ TEST(Sampler, an_epoch_goes_on_at_any_position_with_other_ranks_and_batches) {
         SamplerOptions dropping = options;
         dropping.remainder = Remainder::kDrop;
         EXPECT_EQ(EpochOrder(dropping, 2, 0, first).steps(), (101 - first) / positions_per_step(options));
+      }
+    }
+  }
+}
+
+/// Of blocks of a few samples, in four streams.
+SamplerOptions four_streams(std::uint64_t count, int ranks, std::uint64_t batch) {
+  std::vector<std::uint64_t> ends;
+  for (std::uint64_t end = 5; end < count; end += 5) ends.push_back(end);
+  ends.push_back(count);
+  return {.count = count,
+          .seed = 3,
+          .shuffling = Shuffling::kBlocks,
+          .block_ends = std::make_shared<const std::vector<std::uint64_t>>(ends),
+          .streams = 4,
+          .open_blocks = 2,
+          .ranks = ranks,
+          .batch_per_rank = batch};
+}
+
+// A rank that reads from all streams reads the whole set: nodes would keep, or fetch, what belongs to others.
+TEST(Sampler, each_rank_takes_its_own_streams_where_they_can_be_divided) {
+  for (const std::uint64_t count : {5U, 64U, 203U}) {
+    for (const int ranks : {1, 2, 4, 8}) {
+      for (const std::uint64_t first : {0U, 1U, 4U}) {
+        const SamplerOptions options = four_streams(count, ranks, 16U / static_cast<unsigned>(ranks));
+        const EpochOrder order(options, 1, 0, first);
+        for (std::uint64_t step = 0; step < order.steps(); ++step) {
+          std::vector<std::uint64_t> counted;
+          for (int rank = 0; rank < ranks; ++rank) {
+            const RankBatch batch = order.batch(step, rank);
+            for (std::uint64_t i = 0; i < options.batch_per_rank; ++i) {
+              const std::uint64_t position = order.position_of(step, rank, i);
+              EXPECT_EQ(order.sample_at(position), batch.samples[i]);
+              if (i < batch.counted) counted.push_back(position);
+              if (count < 16) continue;  // Too few for padding of each stream.
+              // Ranks 0 and 1 of 8 share stream 0; rank 0 of 2 has the streams 0 and 1.
+              const auto stream = static_cast<int>(position % 4);
+              EXPECT_TRUE(ranks >= 4 ? rank / (ranks / 4) == stream : stream / (4 / ranks) == rank)
+                  << "rank " << rank << " of " << ranks << ", step " << step << ", position " << position;
+            }
+          }
+          std::ranges::sort(counted);
+          const std::uint64_t begin = first + step * 16;
+          ASSERT_EQ(counted.size(), std::min<std::uint64_t>(16, count - begin));
+          for (std::uint64_t i = 0; i < counted.size(); ++i) EXPECT_EQ(counted[i], begin + i);
+        }
+      }
+    }
+  }
+}
+
+TEST(Sampler, what_a_rank_reads_next_is_of_its_own_streams) {
+  const SamplerOptions options = four_streams(200, 4, 4);
+  for (int rank = 0; rank < 4; ++rank) {
+    const EpochOrder order(options, 0, rank);
+    std::set<std::uint64_t> own;  // Blocks of five samples, ten of each stream.
+    for (std::uint64_t position = static_cast<std::uint64_t>(rank); position < 200; position += 4)
+      own.insert(order.sample_at(position) / 5);
+    EXPECT_EQ(own.size(), 10U);
+    for (std::uint64_t position = 0; position < 200; ++position) {
+      const auto upcoming = order.upcoming_blocks(position, 100);
+      EXPECT_FALSE(upcoming.empty());
+      for (const std::uint64_t sample : upcoming) EXPECT_TRUE(own.contains(sample / 5)) << rank << " " << sample;
+    }
+  }
+}
+
+TEST(Sampler, streams_that_cannot_be_divided_change_nothing) {
+  for (const int ranks : {3, 6}) {
+    const SamplerOptions options = four_streams(203, ranks, 4);
+    const EpochOrder order(options, 1, 0);
+    for (std::uint64_t step = 0; step < order.steps(); ++step) {
+      for (int rank = 0; rank < ranks; ++rank) {
+        const std::uint64_t begin = (step * static_cast<unsigned>(ranks) + static_cast<unsigned>(rank)) * 4;
+        for (std::uint64_t i = 0; i < 4; ++i) EXPECT_EQ(order.position_of(step, rank, i), (begin + i) % 203);
       }
     }
   }

@@ -197,6 +197,41 @@ def test_what_was_announced_is_read_once(records: Path) -> None:
         assert server.sent_bytes - before < 1.1 * stored + 65_536
 
 
+def test_each_of_four_ranks_reads_its_own_quarter(tmp_path: Path) -> None:
+    """Affinity. The model of what leaves the source for a rank: the files of its streams, each once; and in the
+    constructor two looks at the first file's beginning, for its format and its compression, and one file for a first
+    sample, which may have to be read again."""
+    files, records, look = 24, 16, 65_536
+    generator = np.random.default_rng(5)
+    fields = {"x": raw("uint8", 30_000), "label": ints()}
+    for file in range(files):
+        examples = [
+            {"x": generator.integers(0, 256, 30_000, dtype=np.uint8).tobytes(), "label": file * records + i}
+            for i in range(records)
+        ]
+        write_tfrecords(tmp_path / f"part-{file:02}.tfrecord", examples, compression="gzip")
+    contents = files_of(tmp_path)
+    sizes = [len(contents[f"part-{file:02}.tfrecord"]) for file in range(files)]
+    assert min(sizes) > 6 * look, "what is read twice of each file must show"
+    for world in (1, 2, 4, 8):
+        read: list[int] = []
+        for rank in range(world):
+            with fault_server(contents) as server:
+                loader = Loader(
+                    server.url, fields, batch_size=16 // world, shuffle="block", streams=4, open_blocks=2,
+                    records_per_file=records, rank=rank, world_size=world, threads=2, output="numpy",
+                )  # fmt: skip
+                labels = [int(label) for batch in loader for label in batch["label"][: batch.counted]]
+                del loader
+            own = sorted({label // records for label in labels})
+            assert len(labels) == files * records // world
+            assert len(own) == files // min(world, 4), f"rank {rank} of {world}"
+            model = sum(sizes[file] for file in own)
+            assert model <= server.sent_bytes <= model + max(sizes) + 2 * look, f"rank {rank} of {world}"
+            read += own
+        assert sorted(read) == sorted([*range(files)] * max(1, world // 4)), "two of 8 ranks share each stream"
+
+
 def test_an_object_that_changes_is_one_error_and_no_mixture(records: Path) -> None:
     with fault_server(files_of(records)) as server:
         loader = Loader(server.url, FIELDS, batch_size=8, shuffle="block", output="numpy")

@@ -86,10 +86,21 @@ class RemoteFile : public data::ReadableFile {
   static std::uint64_t most_now() { return 2 * ReadAhead::kPieceBytes; }
 
   std::size_t read_now(std::uint64_t offset_bytes, std::span<std::byte> into) const {
+    // Who reads a file as a whole has often looked at its beginning before.
+    if (const std::size_t known = take_from_window(offset_bytes, into); known > 0) return known;
     if (into.size() >= kLeastWindowBytes || !read_from_window(offset_bytes, into)) {
       place_.ranges->read(*place_.object, offset_bytes, into);
     }
     return into.size();
+  }
+
+  std::size_t take_from_window(std::uint64_t offset_bytes, std::span<std::byte> into) const GYRE_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    if (offset_bytes < window_begin_ || offset_bytes >= window_begin_ + window_.size()) return 0;
+    const auto from = std::span(window_).subspan(static_cast<std::size_t>(offset_bytes - window_begin_));
+    const std::size_t known = std::min(from.size(), into.size());
+    std::memcpy(into.data(), from.data(), known);
+    return known;
   }
 
   /// False where the reading is not one of those that go on from the beginning.

@@ -119,8 +119,9 @@ class Loader:
         256 MB, or a quarter of `memory_budget` if that is less, hold for all streams together, from 1 to 16. At most
         64. The same on all ranks: give it where their budgets differ.
     streams: of `shuffle="block"`: into how many equal parts the files are divided, each mixed by itself, with blocks of
-        its own open; the samples of a batch come from the parts in turn. The order depends on it, and not on the number
-        of ranks.
+        its own open; the samples of a global batch come from the parts in turn. Each rank takes its own parts where
+        one number divides the other, and `streams` the global batch: with streams=4 each of 4 ranks reads a quarter of
+        the files. The order depends on it, and not on the number of ranks.
     drop_last: drop the samples that do not fill the last global batch. Otherwise the last batch is shorter; with
         several ranks it is filled up from the start of the order, and `batch.counted` says how many count, which can
         be 0. Every rank has the same number of batches either way.
