@@ -20,7 +20,7 @@ const std::vector<std::string>& known_settings() {
       // From one of our processes to another.
       "GYRE_ENDED_FD", "GYRE_FAILURE_FD", "GYRE_JOB_ATTEMPT", "GYRE_JOB_FOLDER", "GYRE_JOB_NODE", "GYRE_JOB_SHELLS",
       "GYRE_KEY_FD", "GYRE_LAUNCH", "GYRE_PROGRAM", "GYRE_REMOTE_SHELL", "GYRE_RENDEZVOUS", "GYRE_RENDEZVOUS_FD",
-      "GYRE_SHELL_FD", "GYRE_SHELL_KEY_FD", "GYRE_WORKER_KEY"};
+      "GYRE_SHELL_FD", "GYRE_SHELL_KEY_FD", "GYRE_START_FAILURE_FILE", "GYRE_WORKER_KEY"};
   return kNames;
 }
 
