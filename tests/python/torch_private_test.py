@@ -27,8 +27,8 @@ from gyre import _torch_private
 PACKAGE = Path(_torch_private.__file__).parent
 # Where torch's private names may stand.
 FILES = {PACKAGE / "_torch_private.py"}
-# Python's own and Enum's.
-NOT_TORCHS = {"_getframe", "_current_frames", "_name_", "_exit"}
+# Python's own, Enum's and Keras's.
+NOT_TORCHS = {"_getframe", "_current_frames", "_name_", "_exit", "_iterations"}
 
 
 def private_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
