@@ -27,6 +27,10 @@ nlohmann::json read_files(const Reading& reading);
 /// on each thread, into a buffer that is used again. All of what inflating while staging has to do at least.
 nlohmann::json inflate(const std::vector<std::string>& files, int threads, double seconds);
 
+/// {"bytes_per_second"}: AES-256-GCM alone decrypts blocks of 64 KiB in memory: all of what reading from an encrypted
+/// store has to do at least.
+nlohmann::json decrypt(int threads, double seconds);
+
 /// {"bytes_per_second"}: two processes move messages of so many bytes through TLS 1.3 as nodes of a store use it
 /// (TLS_AES_128_GCM_SHA256, a pre-shared key), one only sending and the other only receiving: OpenSSL on a blocking
 /// socket, nothing else. The sender prints "ready" when it listens.

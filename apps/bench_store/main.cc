@@ -40,6 +40,9 @@ void add_bounds(CLI::App& app, Words& words) {
   inflate->add_option("files", words.files)->required();
   inflate->add_option("--threads", words.threads)->check(CLI::Range(1, 1024));
   inflate->add_option("--seconds", words.seconds)->check(CLI::Range(0.0, 600.0));
+  CLI::App* decrypt = app.add_subcommand("decrypt", "Decrypt blocks in memory with AES-256-GCM alone");
+  decrypt->add_option("--threads", words.threads)->check(CLI::Range(1, 1024));
+  decrypt->add_option("--seconds", words.seconds)->check(CLI::Range(0.0, 600.0));
   for (const char* name : {"tls-send", "tls-receive"}) {
     CLI::App* verb = app.add_subcommand(name, "One end of a bare TLS connection");
     verb->add_option("address", words.address)->required();
@@ -52,6 +55,7 @@ void add_bounds(CLI::App& app, Words& words) {
 nlohmann::json run(const CLI::App& app, const Words& words) {
   if (app.got_subcommand("read")) return read_files(words.reading);
   if (app.got_subcommand("inflate")) return inflate(words.files, words.threads, words.seconds);
+  if (app.got_subcommand("decrypt")) return decrypt(words.threads, words.seconds);
   if (app.got_subcommand("tls-receive"))
     return receive_over_tls(words.address, words.port, words.message_bytes, words.seconds);
   send_over_tls(words.address, words.port, words.message_bytes);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <malloc.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,6 +23,7 @@
 #include "gyre/base/secret_key.h"
 #include "gyre/cli/number_check.h"
 #include "gyre/cli/table.h"
+#include "gyre/store/node/chunk_cipher.h"
 #include "gyre/store/node/client.h"
 #include "gyre/store/node/data_files.h"
 #include "gyre/store/node/node.h"
@@ -76,9 +78,12 @@ struct ServeOptions {
   std::uint32_t id = 0;
   int fetches = 16;
   bool on_demand = false;
+  bool encrypt = false;
 
   void add_options(CLI::App& verb);
   node::NodeOptions node_options() const;
+  /// Null where chunks are not encrypted.
+  std::shared_ptr<const node::ChunkSecret> secret(const net::JobKey& key) const;
   std::optional<net::Endpoint> endpoint(const node::Members& members) const;
 };
 
@@ -100,6 +105,9 @@ void ServeOptions::add_options(CLI::App& verb) {
       ->type_name("PATTERNS");
   verb.add_option("--exclude-pattern", exclude, "No files with these names")->type_name("PATTERNS");
   verb.add_flag("--on-demand", on_demand, "Fetch only what is read, nothing ahead");
+  verb.add_flag("--encrypt", encrypt,
+                "Encrypt what lies on this node's disk (AES-256-GCM), under the key of --key-file, which must be on "
+                "another file system; without one under a random key that ends with this daemon");
   verb.add_option("--connections", fetches, "Chunks that are fetched at once, at most (default: 16)")
       ->check(CLI::Range(1, kMostFetches))
       ->type_name("N");
@@ -131,8 +139,8 @@ node::NodeOptions ServeOptions::node_options() const {
   } else {
     if (key_file.empty()) throw UsageError("--nodes needs --key-file: without a key everybody could read the store");
     options.members = node::parse_members(nodes, 1);
-    options.key = read_key(key_file);
   }
+  if (!key_file.empty()) options.key = read_key(key_file);
   if (!options.members.has(id))
     throw UsageError(fmt::format("--nodes does not name node {}, which --node says this is", id));
   options.connections = fetches;
@@ -143,6 +151,29 @@ node::NodeOptions ServeOptions::node_options() const {
   return options;
 }
 
+/// The file system of a path, or of the nearest folder above it that there is.
+std::optional<dev_t> device_of(std::filesystem::path path) {
+  struct stat status{};
+  while (::stat(path.c_str(), &status) != 0) {
+    if (!path.has_relative_path()) return std::nullopt;
+    path = path.parent_path();
+  }
+  return status.st_dev;
+}
+
+std::shared_ptr<const node::ChunkSecret> ServeOptions::secret(const net::JobKey& key) const {
+  if (!encrypt) return nullptr;
+  if (key_file.empty()) return std::make_shared<const node::ChunkSecret>(net::make_random_key());
+  if (device_of(key_file) == device_of(place.path())) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("the key in {} lies on the disk that is to be encrypted ({}), where whoever has the disk "
+                            "finds it; keep it on another file system, in /dev/shm for example, or give it through a "
+                            "pipe (--key-file /dev/stdin)",
+                            key_file, place.folder));
+  }
+  return std::make_shared<const node::ChunkSecret>(derive_key(key, "gyre store: chunks on disks"));
+}
+
 std::optional<net::Endpoint> ServeOptions::endpoint(const node::Members& members) const {
   if (nodes.empty()) return std::nullopt;
   return net::parse_endpoint(listen.empty() ? members.endpoint_of(id) : listen);
@@ -151,9 +182,10 @@ std::optional<net::Endpoint> ServeOptions::endpoint(const node::Members& members
 int serve(const ServeOptions& options, const Environment& environment) {
   node::NodeOptions node_options = options.node_options();
   const auto endpoint = options.endpoint(node_options.members);
-  const node::ChunkFolder folder(options.place.path());
+  const node::ChunkFolder folder(options.place.path(), options.secret(node_options.key));
   EndSignals signals;
   const UniqueFd lock = folder.take();
+  if (options.encrypt && options.key_file.empty()) folder.remove_all();  // Nobody has their key any more.
   const store::NamePatterns patterns(options.include, options.exclude);
   std::vector<std::unique_ptr<store::Source>> sources;
   std::vector<store::Listing> listings;

@@ -90,7 +90,7 @@ def test_staging_over_links_is_compared_with_what_they_carry(bench: Bench) -> No
 
 
 def test_reading_a_store_is_compared_with_the_page_cache_and_bare_tls(bench: Bench) -> None:
-    cases = ["local", "small", "small-peer", "listing"]
+    cases = ["local", "small", "encrypted", "small-peer", "listing"]
     rows = rows_of(bench("store", *cases, *QUICK, "--entries", "5000", "-o", "json"))
     assert [row["case"] for row in rows][-2:] == ["listing", "listing"]
     for row in rows[:-1]:

@@ -9,6 +9,7 @@ import secrets
 import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -361,6 +362,64 @@ def test_a_node_more_and_a_node_less(gyre: Path, tmp_path: Path) -> None:
             read_all(nodes, node, files)
         assert server.sent_bytes <= 2 * total
         assert "cannot give" not in nodes.log(1) + nodes.log(2)
+
+
+def test_an_encrypted_store_leaves_nothing_readable(gyre: Path, tmp_path: Path) -> None:
+    """With its key a store is read as any other, after a restart too; without it, its disks show no byte, no name."""
+    phrase = b"what nobody is to read from a disk"
+    files = some_files(33) | {f"secret-{i}.txt": phrase * 3000 + bytes([i]) for i in range(4)}
+    total = sum(map(len, files.values()))
+    with (
+        tempfile.TemporaryDirectory(dir="/dev/shm") as memory,
+        fault_server(files) as server,
+        StoreNodes(gyre, tmp_path, 2, server.url, "--encrypt") as nodes,
+    ):
+        keys = [Path(memory) / name for name in ("key", "other")]
+        for key in keys:
+            key.write_text(secrets.token_hex(32))
+            key.chmod(0o600)
+        beside = [gyre, "store", "serve", "--store-dir", nodes.store_dir(0), "--encrypt", "--key-file", nodes.key_file]
+        refused = subprocess.run([*beside, server.url], capture_output=True, text=True, timeout=60, check=False)
+        assert (refused.returncode, "lies on the disk that is to be encrypted" in refused.stderr) == (2, True)
+
+        def what_lies_there() -> bytes:
+            there = [path for path in tmp_path.glob("node*/**/*") if path.is_file()]
+            return b"".join(str(path).encode() + path.read_bytes() for path in there)
+
+        nodes.start(key_file=keys[0])
+        nodes.wait_until_fetched()
+        assert nodes.status(0)["encrypted"]
+        for node in (0, 1):
+            read_all(nodes, node, files)
+        assert len(what_lies_there()) > total
+        for hidden in (phrase, b"secret-1", b"part_001", keys[0].read_bytes(), server.url.encode()):
+            assert hidden not in what_lies_there()
+        for node in (0, 1):
+            nodes.end(node, signal.SIGKILL)
+        nodes.start(key_file=keys[0])
+        for node in (0, 1):
+            read_all(nodes, node, files)
+        assert server.sent_bytes == total, "with its key nothing is fetched again"
+        chunk = max((nodes.store_dir(0) / "store/encrypted").glob("*/*"), key=lambda path: path.stat().st_size)
+        body = bytearray(chunk.read_bytes())
+        body[len(body) // 2] ^= 1
+        chunk.write_bytes(body)
+        read_all(nodes, 1, files)
+        assert nodes.status(0)["damaged_chunks"] == 1
+        for node in (0, 1):
+            nodes.end(node)
+        sent = server.sent_bytes
+        nodes.start(key_file=keys[1])
+        for node in (0, 1):
+            read_all(nodes, node, files)
+        assert server.sent_bytes == sent + total, "another key reads nothing of it"
+        for node in (0, 1):
+            nodes.end(node)
+        nodes.words = ()
+        nodes.start(key_file=keys[1])
+        read_all(nodes, 0, files)
+        assert not (nodes.store_dir(0) / "store/encrypted").exists()
+        assert phrase in what_lies_there()
 
 
 def test_a_store_becomes_a_folder(gyre: Path, tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ namespace fs = std::filesystem;
 constexpr std::uint64_t kBlockBytes = 64 * 1024;
 constexpr std::string_view kMagic = "GYCHUNK1";
 constexpr std::size_t kFooterBytes = 32;
+constexpr std::string_view kSealedMagic = "GYCHUNK2";
+constexpr std::size_t kSealedFooterBytes = 48;
 
 std::uint64_t blocks_of(std::uint64_t size_bytes) { return (size_bytes + kBlockBytes - 1) / kBlockBytes; }
 
@@ -38,6 +40,22 @@ Bytes tail_of(const ChunkKey& key, std::span<const std::byte> bytes) {
   writer.u32(crc32c(writer.result()));
   writer.u32(0);
   return writer.take();
+}
+
+/// What stands behind an encrypted chunk's bytes.
+Bytes sealed_tail_of(const ChunkKey& name, const std::vector<BlockTag>& tags, const ChunkSalt& salt) {
+  ByteWriter writer;
+  for (const BlockTag& tag : tags) writer.bytes(tag);
+  writer.text(kSealedMagic);
+  writer.bytes(name.bytes);
+  writer.bytes(salt);
+  writer.u32(crc32c(writer.result()));
+  writer.u32(0);
+  return writer.take();
+}
+
+[[noreturn]] void refuse_footer(const std::string& path) {
+  throw Error(ErrorCode::kCorruptData, path + " is damaged: its footer is wrong");
 }
 
 void make_private_folder(const fs::path& folder) {
@@ -58,13 +76,14 @@ void make_private_folder(const fs::path& folder) {
 }  // namespace
 
 fs::path ChunkFolder::file_of(const ChunkKey& key) const {
-  const std::string name = key.hex();
-  return root_ / "chunks" / name.substr(0, 2) / name;
+  const std::string name = (secret_ ? secret_->name_of(key) : key).hex();
+  return chunks() / name.substr(0, 2) / name;
 }
 
 bool ChunkFolder::exists() const {
   std::error_code failure;
-  return fs::exists(lock(), failure) && fs::is_directory(root_ / "chunks", failure);
+  return fs::exists(lock(), failure) &&
+         (fs::is_directory(root_ / "chunks", failure) || fs::is_directory(root_ / "encrypted", failure));
 }
 
 UniqueFd ChunkFolder::take() const {
@@ -78,20 +97,19 @@ UniqueFd ChunkFolder::take() const {
                 fmt::format("another `gyre store serve` has {}; name another --job or --store-dir", root_.string()));
   }
   std::error_code failure;
-  fs::remove_all(root_ / "new", failure);
-  for (const char* name : {"new", "chunks"}) make_private_folder(root_ / name);
+  for (const char* name : {"new", secret_ ? "chunks" : "encrypted"}) fs::remove_all(root_ / name, failure);
+  for (const fs::path& folder : {root_ / "new", chunks()}) make_private_folder(folder);
   return held;
 }
 
 void ChunkFolder::write(const ChunkKey& key, std::span<const std::byte> bytes) const {
   static std::atomic<std::uint64_t> number{0};
   const fs::path file = file_of(key);
-  const fs::path draft = root_ / "new" / fmt::format("{}-{}", key.hex(), ++number);
+  const fs::path draft = root_ / "new" / fmt::format("{}-{}", file.filename().string(), ++number);
   try {
     const UniqueFd fd(::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR));
     if (!fd) throw system_error("cannot write " + draft.string(), errno);
-    write_all(fd.get(), bytes, "cannot write " + draft.string());
-    write_all(fd.get(), tail_of(key, bytes), "cannot write " + draft.string());
+    write_body(fd.get(), key, bytes, "cannot write " + draft.string());
     if (::mkdir(file.parent_path().c_str(), S_IRWXU) != 0 && errno != EEXIST) {
       throw system_error("cannot make the folder " + file.parent_path().string(), errno);
     }
@@ -102,7 +120,33 @@ void ChunkFolder::write(const ChunkKey& key, std::span<const std::byte> bytes) c
   }
 }
 
+void ChunkFolder::write_body(int fd, const ChunkKey& key, std::span<const std::byte> bytes,
+                             const std::string& what) const {
+  if (!secret_) {
+    write_all(fd, bytes, what);
+    write_all(fd, tail_of(key, bytes), what);
+    return;
+  }
+  const ChunkSalt salt = random_salt();
+  BlockCipher cipher(secret_->file_key(key, bytes.size(), salt));
+  std::vector<BlockTag> tags;
+  Bytes block;
+  for (std::uint64_t at = 0; at < bytes.size(); at += kBlockBytes) {
+    const auto plain = bytes.subspan(at, std::min<std::uint64_t>(kBlockBytes, bytes.size() - at));
+    block.assign(plain.begin(), plain.end());
+    tags.push_back(cipher.seal(tags.size(), block));
+    write_all(fd, block, what);
+  }
+  write_all(fd, sealed_tail_of(secret_->name_of(key), tags, salt), what);
+}
+
 void ChunkFolder::remove(const ChunkKey& key) const { ::unlink(file_of(key).c_str()); }
+
+void ChunkFolder::remove_all() const {
+  std::error_code failure;
+  fs::remove_all(chunks(), failure);
+  make_private_folder(chunks());
+}
 
 void ChunkFolder::remove_unversioned(const Catalog& catalog) const {
   const auto& entries = catalog.manifest().entries;
@@ -117,7 +161,7 @@ void ChunkFolder::remove_unversioned(const Catalog& catalog) const {
 ChunkFolder::Usage ChunkFolder::usage() const {
   Usage usage;
   std::error_code failure;
-  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(root_ / "chunks", failure)) {
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(chunks(), failure)) {
     if (!entry.is_regular_file(failure)) continue;
     usage.bytes += entry.file_size(failure);
     ++usage.chunks;
@@ -131,8 +175,27 @@ std::optional<ChunkFile> ChunkFile::open(const ChunkFolder& folder, const ChunkK
   if (!fd && errno == ENOENT) return std::nullopt;
   if (!fd) throw system_error("cannot read " + path, errno);
   ChunkFile file(std::move(fd), std::move(path), size_bytes);
-  file.read_footer(key);
+  if (const ChunkSecret* const secret = folder.secret(); secret != nullptr) {
+    file.read_sealed_footer(secret->name_of(key), key, *secret);
+  } else {
+    file.read_footer(key);
+  }
   return file;
+}
+
+void ChunkFile::read_sealed_footer(const ChunkKey& name, const ChunkKey& key, const ChunkSecret& secret) {
+  Bytes tail(blocks_of(size_bytes_) * sizeof(BlockTag) + kSealedFooterBytes);
+  read_raw(size_bytes_, tail);
+  ByteReader reader(tail, path_);
+  tags_.resize(static_cast<std::size_t>(blocks_of(size_bytes_)));
+  for (BlockTag& tag : tags_) std::ranges::copy(reader.bytes(tag.size()), tag.begin());
+  const bool is_it = reader.text(kSealedMagic.size()) == kSealedMagic &&
+                     std::ranges::equal(reader.bytes(name.bytes.size()), name.bytes);
+  ChunkSalt salt{};
+  std::ranges::copy(reader.bytes(salt.size()), salt.begin());
+  const std::uint32_t found = crc32c(std::span(tail).first(reader.offset()));
+  if (!is_it || found != reader.u32()) refuse_footer(path_);
+  file_key_ = secret.file_key(key, size_bytes_, salt);
 }
 
 void ChunkFile::read_footer(const ChunkKey& key) {
@@ -143,7 +206,7 @@ void ChunkFile::read_footer(const ChunkKey& key) {
   const bool is_it =
       reader.text(kMagic.size()) == kMagic && std::ranges::equal(reader.bytes(key.bytes.size()), key.bytes);
   const std::uint32_t found = crc32c(std::span(tail).first(reader.offset()));
-  if (!is_it || found != reader.u32()) throw Error(ErrorCode::kCorruptData, path_ + " is damaged: its footer is wrong");
+  if (!is_it || found != reader.u32()) refuse_footer(path_);
 }
 
 void ChunkFile::read_raw(std::uint64_t offset_bytes, std::span<std::byte> into) const {
@@ -157,8 +220,8 @@ void ChunkFile::read_raw(std::uint64_t offset_bytes, std::span<std::byte> into) 
   }
 }
 
-void ChunkFile::check_block(std::uint64_t number, std::span<const std::byte> block) const {
-  if (crc32c(block) == checksums_[number]) return;
+void ChunkFile::check_block(std::uint64_t number, std::span<std::byte> block, BlockCipher* cipher) const {
+  if (cipher != nullptr ? cipher->open(number, block, tags_[number]) : crc32c(block) == checksums_[number]) return;
   throw Error(ErrorCode::kCorruptData, fmt::format("{} is damaged: the checksum of byte {} and those after it is wrong",
                                                    path_, number * kBlockBytes));
 }
@@ -171,6 +234,9 @@ bool ChunkFile::is_in_place() const {
 }
 
 void ChunkFile::read(std::uint64_t offset_bytes, std::span<std::byte> into) const {
+  std::optional<BlockCipher> cipher;
+  if (file_key_) cipher.emplace(*file_key_);
+  BlockCipher* const opening = cipher ? &*cipher : nullptr;
   Bytes block;
   while (!into.empty()) {
     const std::uint64_t number = offset_bytes / kBlockBytes;
@@ -180,11 +246,11 @@ void ChunkFile::read(std::uint64_t offset_bytes, std::span<std::byte> into) cons
     const std::size_t wanted = std::min(block_bytes - skipped, into.size());
     if (wanted == block_bytes) {
       read_raw(begin, into.first(wanted));
-      check_block(number, into.first(wanted));
+      check_block(number, into.first(wanted), opening);
     } else {
       block.resize(block_bytes);
       read_raw(begin, block);
-      check_block(number, block);
+      check_block(number, block, opening);
       std::ranges::copy(std::span(block).subspan(skipped, wanted), into.begin());
     }
     into = into.subspan(wanted);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "gyre/base/error.h"
+#include "gyre/base/secret_key.h"
 #include "gyre/net/message.h"
 #include "gyre/net/socket.h"
 #include "gyre/store/node/wire.h"
@@ -78,6 +79,7 @@ class StoreFile : public data::ReadableFile {
 std::shared_ptr<Client> Client::open(const std::filesystem::path& folder, std::chrono::milliseconds limit) {
   std::shared_ptr<Client> client(new Client(ChunkFolder(folder), limit));
   client->read_catalog();
+  client->read_secret();
   return client;
 }
 
@@ -161,7 +163,7 @@ void Client::with_connection(const std::function<void(net::Stream&)>& use) {
 
 bool Client::read_from_disk(const Piece& chunk, std::uint64_t offset_bytes, std::span<std::byte> into) {
   try {
-    return chunks_.read(catalog_->key(chunk), chunk.size_bytes, offset_bytes, into);
+    return chunks_->read(catalog_->key(chunk), chunk.size_bytes, offset_bytes, into);
   } catch (const Error&) {
     return false;  // The daemon finds the same, and fetches it again.
   }
@@ -214,6 +216,21 @@ void Client::read_catalog() {
     }
     catalog_ = std::make_unique<const Catalog>(Catalog::decode(bytes));
   });
+}
+
+void Client::read_secret() {
+  std::shared_ptr<const ChunkSecret> secret;
+  with_connection([&](net::Stream& stream) {
+    net::send_message(stream, message_type::kGetSecret, {}, soon());
+    net::Message reply = reply_of(stream, message_type::kSecret);
+    const WipedAtEnd wiped(reply.payload);
+    if (reply.payload.empty()) return;
+    if (reply.payload.size() != SecretKey::kBytes)
+      throw Error(ErrorCode::kProtocol, "the store's daemon sent a secret of another length");
+    secret = std::make_shared<const ChunkSecret>(
+        SecretKey(std::span<const std::byte, SecretKey::kBytes>(reply.payload.data(), SecretKey::kBytes)));
+  });
+  chunks_ = std::make_unique<ChunkFiles>(ChunkFolder(folder_.root(), std::move(secret)));
 }
 
 std::string Client::status() {

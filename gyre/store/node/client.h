@@ -43,12 +43,12 @@ class Client : public std::enable_shared_from_this<Client> {
   Members change_members(const Members& members);
 
  private:
-  explicit Client(ChunkFolder folder, std::chrono::milliseconds limit)
-      : folder_(std::move(folder)), chunks_(folder_), limit_(limit) {}
+  explicit Client(ChunkFolder folder, std::chrono::milliseconds limit) : folder_(std::move(folder)), limit_(limit) {}
 
   void read_chunk(const Piece& chunk, std::uint64_t offset_bytes, std::span<std::byte> into);
   bool read_from_disk(const Piece& chunk, std::uint64_t offset_bytes, std::span<std::byte> into);
   void read_catalog();
+  void read_secret();
 
   /// Runs one request and its reply over a connection of its own; over a new one where the daemon was started anew.
   void with_connection(const std::function<void(net::Stream&)>& use) GYRE_EXCLUDES(mutex_);
@@ -58,7 +58,7 @@ class Client : public std::enable_shared_from_this<Client> {
   void note_daemon(bool lives) GYRE_EXCLUDES(mutex_);
 
   const ChunkFolder folder_;
-  ChunkFiles chunks_;
+  std::unique_ptr<ChunkFiles> chunks_{};  ///< Of open(), as the catalog.
   const std::chrono::milliseconds limit_;
   std::unique_ptr<const Catalog> catalog_;
   Mutex mutex_;

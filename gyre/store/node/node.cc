@@ -250,6 +250,7 @@ std::string Node::status() const {
                               {"members", to_string(*members)},
                               {"files", catalog_.manifest().entries.size()},
                               {"bytes", catalog_.manifest().stored_bytes()},
+                              {"encrypted", folder_.secret() != nullptr},
                               {"kept_chunks", usage.chunks},
                               {"kept_bytes", usage.bytes},
                               {"fetching_ahead", !flights_.ahead_is_done()},

@@ -58,6 +58,7 @@ class Node {
   Node(Catalog catalog, const std::vector<std::unique_ptr<Source>>& sources, ChunkFolder folder, NodeOptions options);
 
   const Catalog& catalog() const { return catalog_; }
+  const ChunkFolder& folder() const { return folder_; }
   const NodeOptions& options() const { return options_; }
   Membership& membership() { return membership_; }
   const NodeCounts& counts() const { return counts_; }

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <set>
 #include <stop_token>
 #include <thread>
@@ -14,13 +15,16 @@
 #include <vector>
 
 #include "gyre/base/error.h"
+#include "gyre/base/file.h"
 #include "gyre/base/random.h"
 #include "gyre/base/thread_annotations.h"
 #include "gyre/store/node/catalog.h"
+#include "gyre/store/node/chunk_cipher.h"
 #include "gyre/store/node/chunk_file.h"
 #include "gyre/store/node/chunk_files.h"
 #include "gyre/store/node/flights.h"
 #include "gyre/store/node/members.h"
+#include "gyre/store/sources/text.h"
 
 namespace gyre::store::node {
 namespace {
@@ -60,10 +64,10 @@ Catalog catalog_of(const std::vector<std::uint64_t>& sizes) {
 /// A folder of chunks, removed at the end.
 class Folder {
  public:
-  Folder()
+  explicit Folder(std::shared_ptr<const ChunkSecret> secret = nullptr)
       : root_(fs::temp_directory_path() / ("gyre-chunks-" + std::to_string(::getpid()) + "-" +
                                            ::testing::UnitTest::GetInstance()->current_test_info()->name())),
-        chunks(root_ / "store") {
+        chunks(root_ / "store", std::move(secret)) {
     lock_ = chunks.take();
   }
   ~Folder() { fs::remove_all(root_); }
@@ -135,9 +139,25 @@ TEST(Catalog, its_chunks_cover_each_object_once) {
   EXPECT_THROW(static_cast<void>(Catalog::decode(std::span(encoded).first(encoded.size() - 1))), Error);
 }
 
-TEST(ChunkFile, every_range_is_read_and_every_flipped_bit_is_found) {
+std::shared_ptr<const ChunkSecret> some_secret(std::uint64_t number) {
+  Random random(number);
+  SecretKey secret;
+  for (std::byte& byte : secret) byte = static_cast<std::byte>(random.next_u32());
+  return std::make_shared<const ChunkSecret>(secret);
+}
+
+class ChunkFileOf : public testing::TestWithParam<bool> {
+ protected:
+  static std::shared_ptr<const ChunkSecret> secret() { return GetParam() ? some_secret(1) : nullptr; }
+};
+
+INSTANTIATE_TEST_SUITE_P(ChunkFile, ChunkFileOf, testing::Bool(), [](const testing::TestParamInfo<bool>& encrypted) {
+  return encrypted.param ? "an_encrypted_store" : "a_plain_store";
+});
+
+TEST_P(ChunkFileOf, every_range_is_read_and_every_flipped_bit_is_found) {
   // A byte may be wrong on the disk for any reason: it must never reach a reader.
-  const Folder folder;
+  const Folder folder(secret());
   const Bytes bytes = random_bytes(200'000);
   const ChunkKey key = key_of(1);
   folder.chunks.write(key, bytes);
@@ -178,13 +198,47 @@ TEST(ChunkFile, every_range_is_read_and_every_flipped_bit_is_found) {
   EXPECT_FALSE(ChunkFile::open(folder.chunks, key_of(3), 1));
 }
 
-TEST(ChunkFile, an_empty_chunk_is_a_file_too) {
-  const Folder folder;
+TEST_P(ChunkFileOf, an_empty_chunk_is_a_file_too) {
+  const Folder folder(secret());
   folder.chunks.write(key_of(1), {});
   const auto file = ChunkFile::open(folder.chunks, key_of(1), 0);
   ASSERT_TRUE(file);
   file->read(0, {});
   EXPECT_EQ(folder.chunks.usage().chunks, 1U);
+}
+
+TEST(ChunkFile, an_encrypted_one_shows_nothing_and_is_another_each_time) {
+  const Folder folder(some_secret(1));
+  const Bytes zeros(200'000);
+  folder.chunks.write(key_of(1), zeros);
+  const fs::path path = folder.chunks.file_of(key_of(1));
+  const Bytes first = read_file(path.string(), 1 << 20);
+  const Bytes run(16);
+  EXPECT_EQ(std::ranges::search(first, run).size(), 0U) << "what was zeros";
+  EXPECT_EQ(std::ranges::search(first, key_of(1).bytes).size(), 0U) << "which chunk it is";
+  EXPECT_EQ(path.string().find(key_of(1).hex()), std::string::npos);
+  folder.chunks.write(key_of(1), zeros);
+  const Bytes second = read_file(path.string(), 1 << 20);
+  EXPECT_FALSE(std::ranges::equal(std::span(first).first(64), std::span(second).first(64))) << "a key used twice";
+  const ChunkFolder others(folder.chunks.root(), some_secret(2));
+  EXPECT_FALSE(ChunkFile::open(others, key_of(1), zeros.size())) << "with another secret it is not even found";
+  fs::create_directories(others.file_of(key_of(1)).parent_path());
+  fs::copy_file(path, others.file_of(key_of(1)));
+  EXPECT_THROW(static_cast<void>(ChunkFile::open(others, key_of(1), zeros.size())), Error);
+}
+
+TEST(BlockCipher, is_AES_256_GCM_and_each_block_has_its_place) {
+  // Test case 14 of McGrew, Viega: "The Galois/Counter Mode of Operation", 2004: all zeros.
+  BlockCipher cipher{SecretKey()};
+  Bytes block(16);
+  const BlockTag tag = cipher.seal(0, block);
+  EXPECT_EQ(hex_of(block), "cea7403d4d606b6e074ec5d3baf39d18");
+  EXPECT_EQ(hex_of(tag), "d0d1c8a799996bf0265b98b5d48ab919");
+  Bytes moved = block;
+  EXPECT_FALSE(cipher.open(1, moved, tag));
+  EXPECT_EQ(moved, Bytes(16)) << "nothing of it is handed out";
+  EXPECT_TRUE(cipher.open(0, block, tag));
+  EXPECT_EQ(block, Bytes(16));
 }
 
 /// How many files of `folder` this process has open.

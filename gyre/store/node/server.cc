@@ -192,6 +192,10 @@ void Server::answer(net::Stream& stream, Kind kind, std::uint16_t type, const By
     net::send_message(stream, message_type::kMembers, node_.membership().now()->encode(), send_deadline());
   } else if (type == message_type::kGetCatalog && kind == Kind::kClient) {
     send_catalog(stream);
+  } else if (type == message_type::kGetSecret && kind == Kind::kClient) {
+    const ChunkSecret* const secret = node_.folder().secret();
+    const auto bytes = secret != nullptr ? std::span<const std::byte>(secret->secret()) : std::span<const std::byte>();
+    net::send_message(stream, message_type::kSecret, bytes, send_deadline());
   } else if (type == message_type::kGetStatus && kind == Kind::kClient) {
     net::send_message(stream, message_type::kStatus, as_bytes(node_.status()), send_deadline());
   } else {

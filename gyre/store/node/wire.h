@@ -25,6 +25,7 @@ constexpr std::uint16_t kGetMembers = 0x5302;
 constexpr std::uint16_t kSetMembers = 0x5303;
 constexpr std::uint16_t kGetCatalog = 0x5304;  ///< Of clients of this node alone.
 constexpr std::uint16_t kGetStatus = 0x5305;   ///< Likewise.
+constexpr std::uint16_t kGetSecret = 0x5306;   ///< Likewise.
 // Replies.
 constexpr std::uint16_t kData = 0x5311;
 constexpr std::uint16_t kAbsent = 0x5312;
@@ -33,6 +34,7 @@ constexpr std::uint16_t kFailure = 0x5314;
 constexpr std::uint16_t kMembers = 0x5315;
 constexpr std::uint16_t kCatalogPart = 0x5316;
 constexpr std::uint16_t kStatus = 0x5317;
+constexpr std::uint16_t kSecret = 0x5318;  ///< ChunkSecret's 32 bytes; empty where chunks are not encrypted.
 }  // namespace message_type
 
 /// A range of a chunk, within kMostReadBytes.

@@ -247,13 +247,14 @@ class Store:
     sources: Sequence[str]
     words: Sequence[str] = ()
     prefix: Sequence[str] = ()  # First words of each command line.
+    key_folder: Path | None = None  # Where the key is, if not beside the nodes' folders.
     place: Path | None = None  # Where the nodes' folders are, if not in a new folder.
     daemons: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def __enter__(self) -> Store:
         self.folder = self.launcher.file("store")
         self.folder.mkdir()
-        key = self.folder / "key"
+        key = (self.key_folder or self.folder) / "key"
         key.touch(mode=0o600)
         key.write_text(secrets.token_hex(32) + "\n")
         ports = [7000 if self.network.hosts else free_port() for _ in range(self.count)]

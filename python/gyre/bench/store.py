@@ -5,6 +5,7 @@ The cases:
 
   local      large readings of what lies on this node, compared with read() of the same files in the page cache
   small      objects of 256 KB that lie on this node, likewise
+  encrypted  large readings of what lies encrypted on this node, compared with AES-256-GCM alone
   peer       files that another node owns, over a link of --rate; the bound is what TCP can carry over it
   small-peer objects of 256 KB that another node owns, over the loopback; the bound is one bare TLS connection
   aggregate  four nodes read all that the others own, over links of --rate, compared with one that does
@@ -25,6 +26,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -128,6 +130,30 @@ def local(setting: Setting) -> list[Row]:
 
 def small(setting: Setting) -> list[Row]:
     return _local_rows(setting, "small", _SMALL_BYTES, "local, objects of 256 KB", "reads/s", "reads_per_second")
+
+
+def encrypted(setting: Setting) -> list[Row]:
+    folder = setting.files(_LARGE_BYTES)
+    network = Network.loopback()
+    rows = []
+    with (
+        tempfile.TemporaryDirectory(dir="/dev/shm") as memory,
+        Store(setting.launcher, network, 1, [str(folder)], ["--encrypt"], key_folder=Path(memory)) as store,
+    ):
+        store.wait_until_fetched()
+        for threads in sorted({1, setting.cores}):
+            words = ["--threads", str(threads), *setting.for_seconds]
+            bare = [str(program("gyre-bench-store")), "decrypt", *words]
+            rates = medians(
+                setting.repeats,
+                {
+                    "ours": partial(_read_rate, network, 0, reader(store.url(0), *words)),
+                    "bare": partial(_read_rate, network, 0, bare),
+                },
+            )
+            shown = f"local, encrypted, 4 MB a reading, {threads} thread{'s' if threads > 1 else ''}"
+            rows.append(rate_row("store", "encrypted", shown, "B/s", rates["ours"], bound=rates["bare"]))
+    return rows
 
 
 def peer(setting: Setting) -> list[Row]:
@@ -406,6 +432,7 @@ def _small_disk(
 CASES: dict[str, Callable[[Setting], list[Row]]] = {
     "local": local,
     "small": small,
+    "encrypted": encrypted,
     "peer": peer,
     "small-peer": small_peer,
     "aggregate": aggregate,
@@ -414,7 +441,7 @@ CASES: dict[str, Callable[[Setting], list[Row]]] = {
     "capped": capped,
     "cache": cache,
 }
-_WITHOUT_HOSTS = ("local", "small", "small-peer", "listing", "mount")
+_WITHOUT_HOSTS = ("local", "small", "encrypted", "small-peer", "listing", "mount")
 
 
 def add_verb(verbs: Any) -> None:
