@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import importlib
 import itertools
+import json
 import operator
 import sys
 import warnings
@@ -278,6 +279,27 @@ def group_over(backend: Any, device_type: str, name: str, place: GroupPlace) -> 
     hold(group, device_type, name, backend)
     group._set_group_name(place.name)
     return group
+
+
+def flight_record() -> str:
+    """What torch's flight recorder knows of its backends, where it is on: "" otherwise. For people."""
+    module = getattr(torch._C, "_distributed_c10d", None)
+    for name in ("_dump_nccl_trace_json", "_dump_fr_trace_json"):
+        dump = getattr(module, name, None)
+        if dump is None:
+            continue
+        try:
+            status = json.loads(dump())["pg_status"]
+        except (RuntimeError, ValueError, KeyError, TypeError):
+            continue
+        groups = "; ".join(
+            f"group {group}: enqueued {one['last_enqueued_collective']}, started {one['last_started_collective']}, "
+            f"completed {one['last_completed_collective']}"
+            for group, one in status.items()
+        )
+        if groups:
+            return f" (torch's flight recorder, numbers of the last collectives: {groups})"
+    return ""
 
 
 def premultiplier(operation: Any) -> float:

@@ -7,11 +7,13 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <list>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <thread>
 
 namespace gyre::test_device {
 namespace {
@@ -251,6 +253,12 @@ bool is_pinned(const void* memory) { return pinned_memory().holds(memory); }
 void keep_pinned(const void* memory, StreamId stream) { pinned_memory().keep(memory, world().position(stream)); }
 void pin(const void* memory, size_t bytes) { pinned_memory().pin(memory, bytes); }
 void unpin(const void* memory) { pinned_memory().unpin(memory); }
+void hang(StreamId stream) {
+  const auto forever = [] {
+    while (true) std::this_thread::sleep_for(std::chrono::hours(1));
+  };
+  world().enqueue(stream, forever, true);
+}
 
 Place place_of(const at::Tensor& tensor) {
   const bool has_memory = tensor.storage().data() != nullptr;

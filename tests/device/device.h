@@ -31,6 +31,8 @@ void keep_pinned(const void* memory, StreamId stream);
 /// Memory of the program's own, as cudaHostRegister takes it: pinned, and nobody keeps it.
 void pin(const void* memory, size_t bytes);
 void unpin(const void* memory);
+/// Queues a step that never ends, and that nobody runs in passing.
+void hang(StreamId stream);
 
 /// A tensor as a kernel finds it: an address, not an owner.
 struct Place {

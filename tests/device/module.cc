@@ -27,6 +27,9 @@ PYBIND11_MODULE(gyre_test_device, module) {
   module.def(
       "pin", [](uintptr_t memory, size_t bytes) { pin(reinterpret_cast<const void*>(memory), bytes); },
       "Host memory of the program's own, from now on pinned; whoever pins it keeps it until the copies have run");
+  module.def(
+      "hang", [](int device) { hang(current_stream(static_cast<c10::DeviceIndex>(device))); }, py::arg("device"),
+      "From here on nothing on this stream runs any more, as after a kernel that never ends");
   module.def("unpin", [](uintptr_t memory) { unpin(reinterpret_cast<const void*>(memory)); });
   module.def("stand_in", &make_stand_in, py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"),
              py::call_guard<py::gil_scoped_release>(), "A backend for tensors of this device, as NCCL is one for GPUs");

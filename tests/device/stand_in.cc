@@ -159,10 +159,12 @@ class StandIn final : public c10d::Backend {
     mailbox_->close();
     shutdown();
   }
-  /// When what is queued has run. Idempotent.
+  /// When what is queued has run. Idempotent. Thread-safe, as abort() is: NCCL's are called while a call is under way.
   void shutdown() override {
+    std::map<int, std::unique_ptr<Communication>> ended;
+    const std::lock_guard lock(mutex_);
     ended_ = true;
-    communications_.clear();
+    ended.swap(communications_);
   }
 
   using Works = c10::intrusive_ptr<c10d::Work>;
@@ -364,8 +366,9 @@ class StandIn final : public c10d::Backend {
   }
 
   Works queue(c10d::OpType type, const Tensors& used, const Tensors& outputs, std::function<void()> step) {
-    TORCH_CHECK(!ended_, "standin: the group has ended");
     check_movable(used);
+    const std::lock_guard lock(mutex_);
+    TORCH_CHECK(!ended_, "standin: the group has ended");
     Communication& known = communication(used.front());
     for (const auto& tensor : used) {
       if (tensor.storage().data() != nullptr) world().record(tensor.storage().mutable_data(), known.stream());
@@ -445,6 +448,7 @@ class StandIn final : public c10d::Backend {
 
   std::shared_ptr<Mailbox> mailbox_;
   c10::intrusive_ptr<Options> options_;
+  std::mutex mutex_;
   std::map<int, std::unique_ptr<Communication>> communications_;
   std::map<std::pair<int, int>, uint64_t> messages_;
   std::optional<Messages> coalesced_;

@@ -266,6 +266,19 @@ def in_a_group_of_one_backends_are_found() -> None:
     leave()
 
 
+def the_flight_recorder_of_gloo_is_read() -> None:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    dist.all_reduce(torch.ones(2))
+    told = _torch_private.flight_record()
+    assert "numbers of the last collectives: " in told, told
+    assert "enqueued " in told
+    leave()
+
+
+def test_the_flight_recorder_is_read(run_ranks: Any) -> None:
+    run_ranks(1, the_flight_recorder_of_gloo_is_read)
+
+
 def test_backends_are_made_and_held(run_ranks: Any) -> None:
     run_ranks(1, in_a_group_of_one_backends_are_found)
 

@@ -175,7 +175,7 @@ def register_stand_in() -> Any:
     return control
 
 
-def join_group(size: int) -> None:
+def join_group(size: int, timeout: timedelta = timedelta(seconds=60)) -> None:
     """This rank's world, over the backend $BACKEND on a device that follows $SCHEDULE."""
     import gyre.distributed  # noqa: F401, PLC0415  Makes the backend known.
     import torch.distributed as dist  # noqa: PLC0415  As above.
@@ -183,9 +183,7 @@ def join_group(size: int) -> None:
     follow(os.environ["SCHEDULE"])
     register_stand_in()
     rank = int(os.environ["GYRE_RANK"])
-    dist.init_process_group(
-        os.environ["BACKEND"], store=meet(rank), rank=rank, world_size=size, timeout=timedelta(seconds=60)
-    )
+    dist.init_process_group(os.environ["BACKEND"], store=meet(rank), rank=rank, world_size=size, timeout=timeout)
 
 
 def own_device() -> torch.device:

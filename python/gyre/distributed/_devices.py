@@ -13,6 +13,7 @@ import dataclasses
 import functools
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, TypeVar, cast
 
 import torch
@@ -20,12 +21,16 @@ import torch.distributed as dist
 
 from gyre import _torch_private
 from gyre._devices import delegates
+from gyre._devices.record import Record
 from gyre._devices.staging import is_present
 from gyre._torch_private import GroupPlace
+from gyre.distributed._failures import of_torch
+from gyre.distributed._recorded import is_recorded, signature_of
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 _OWN = "gyre"
+_MARGIN = timedelta(seconds=30)
 _PrefixStore: Any = getattr(dist, "PrefixStore")  # noqa: B009  Not in the stubs.
 # `list | tuple` at the call would be made anew each time, which takes a microsecond.
 _SEQUENCES = (list, tuple)
@@ -41,6 +46,7 @@ class OtherDevices:
         self._named = named
         self._lock = threading.Lock()
         self._groups: dict[str, Any] = {}
+        self._connected: set[int] = set()  # Of those, by id().
         self._ended = False
 
     def make_those_that_wait(self) -> None:
@@ -69,6 +75,38 @@ class OtherDevices:
         backend = self._backend_of(device.type)
         return None if backend is None else self._make(device.type, backend)
 
+    def call(self, group: Any, method: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """A method of a group that serves another device. All ranks' calls are compared in the background."""
+        function = getattr(group, method)
+        if self._place.size == 1 or not is_recorded(method):
+            return function(*arguments, **options)
+        record = self._record
+        if record.failure is not None:
+            raise of_torch(record.failure)
+        number = self._owner.next_collective()
+        signature = signature_of(method, self._place.size, arguments, options)
+        if id(group) in self._connected:
+            try:
+                work = function(*arguments, **options)
+            except BaseException:
+                self._owner.withdraw_collective(number)  # The library has refused it, perhaps on this rank alone.
+                raise
+            entry = record.enter(number, method, signature)
+        else:
+            # The first call connects the ranks, and waits for all of them.
+            entry = record.enter(number, method, signature)
+            work = function(*arguments, **options)
+            self._connected.add(id(group))
+        if work is not None:
+            record.note_work(entry, work)
+        return work
+
+    @functools.cached_property
+    def _record(self) -> Record:
+        return Record(
+            self._owner.gyre_runtime, self._owner.title, self._place.timeout.total_seconds(), self._owner.abort
+        )
+
     def shutdown(self) -> None:
         self._end("shutdown")
 
@@ -76,9 +114,12 @@ class OtherDevices:
         self._end("abort")
 
     def _end(self, how: str) -> None:
+        if "_record" in self.__dict__:
+            self._record.end()
         with self._lock:
+            # A group that was aborted on the record's thread is not shut down at the end of the program as well.
+            groups = [] if self._ended else list(self._groups.values())
             self._ended = True
-            groups = list(self._groups.values())
         for group in groups:
             with contextlib.suppress(RuntimeError):  # It has failed already, and has said so.
                 getattr(group, how, lambda: None)()
@@ -105,7 +146,9 @@ class OtherDevices:
         with self._lock:
             if device_type not in self._groups and not self._ended:
                 store = _PrefixStore(f"gyre {device_type}/", self._place.store)
-                place = dataclasses.replace(self._place, store=store)
+                # Its own limit ends the process, and says nothing about the cause: Gyre's comes first.
+                timeout = self._place.timeout + max(self._place.timeout / 10, _MARGIN)
+                place = dataclasses.replace(self._place, store=store, timeout=timeout)
                 group = delegates.make(backend, device_type, place)
                 if type(group) is dist.ProcessGroup:
                     # What torch's C++ code asks our base for finds it too.
@@ -125,7 +168,7 @@ def by_device(method: Method) -> Method:
         if tensor is not None and not tensor.is_cpu:
             group = self.other_devices.group_for(tensor.device)
             if group is not None:
-                return getattr(group, name)(*arguments, **options)
+                return self.other_devices.call(group, name, arguments, options)
             if self.other_devices.are_staged(tensor.device.type):
                 return self.stage(name, tensor.device, arguments, functools.partial(method, self), options)
         return method(self, *arguments, **options)

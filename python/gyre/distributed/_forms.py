@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.distributed import ReduceOp
 
+_NO_LIMIT = timedelta(0)
 _OPERATIONS = (ReduceOp, ReduceOp.RedOpType)
 
 
@@ -45,3 +46,9 @@ def options_of(class_: Any, *given: Any, root: Any = None, op: Any = None, timeo
     if timeout is not None:
         made.timeout = timeout
     return made
+
+
+def limit_of(options: Any) -> timedelta:
+    """An operation's own time limit, or a group's; torch writes "none" as a negative one."""
+    timeout: timedelta = options if isinstance(options, timedelta) else getattr(options, "timeout", _NO_LIMIT)
+    return timeout if timeout > _NO_LIMIT else _NO_LIMIT

@@ -25,6 +25,7 @@ from gyre.distributed import _lifetime, _requests
 from gyre.distributed._barrier import serve_torch_monitored_barrier
 from gyre.distributed._devices import OtherDevices, serve_torch_batches
 from gyre.distributed._failures import of_torch, of_torch_rendezvous
+from gyre.distributed._forms import limit_of
 from gyre.distributed._peer_mapped import PeerMappedBuffers, called_by_reducer
 from gyre.distributed._rendezvous import join_group
 from gyre.distributed._words import SealedWords
@@ -33,19 +34,12 @@ from gyre.errors import Error, InvalidArgumentError
 
 # As the root of a barrier: Signature::withdrawn() in gyre/engine/request.h.
 _WITHDRAWN = -1
-_NO_LIMIT = timedelta(0)
 
 # An operation in flight, the memory it needs, and what to do when it is done.
 Submitted = tuple[_core.Handle, list[torch.Tensor], Callable[[], None]]
 
 # torch's stubs of it differ from version to version, and its overloads are not meant for Python subclasses.
 _ProcessGroup: Any = dist.ProcessGroup
-
-
-def _limit_of(options: Any) -> timedelta:
-    """An operation's own time limit, or a group's; torch writes "none" as a negative one."""
-    timeout: timedelta = options if isinstance(options, timedelta) else getattr(options, "timeout", _NO_LIMIT)
-    return timeout if timeout > _NO_LIMIT else _NO_LIMIT
 
 
 class _Call:
@@ -88,7 +82,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         self._timeout = timeout
         self._store = store
         self._names = [group_id, "undefined"]
-        self._title = f"process group '{group_id}'"
+        self._title = self.title = f"process group '{group_id}'"
         self._lock = threading.Lock()
         self._sequence = 0
         self._barriers = 0
@@ -223,6 +217,16 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
             self._sequence += 1
             return _Call(self, operation, self._sequence, members)
 
+    def next_collective(self) -> int:
+        """The number of one that another backend carries out."""
+        with self._lock:
+            self._sequence += 1
+            return self._sequence
+
+    def withdraw_collective(self, number: int) -> None:
+        """It has failed on this rank."""
+        self._withdraw([_Call(self, "", number, 0).name])
+
     def _withdraw(self, names: Sequence[str]) -> None:
         """Announces an operation that matches no other of these names."""
         for name in names:
@@ -257,7 +261,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
             memory=[*memory, *outputs],
             outputs=outputs,
             finish=finish,
-            timeout=_limit_of(opts),
+            timeout=limit_of(opts),
             description=action,
         )
         if self._coalesced is not None:

@@ -295,7 +295,7 @@ class ProcessGroup(GroupBase):
         opts = options_of(dist.BarrierOptions, opts, timeout)
         elsewhere = self.other_devices.group_for(opts.device) if opts.device is not None else None
         if elsewhere is not None:
-            work: dist.Work = elsewhere.barrier(opts)
+            work: dist.Work = self.other_devices.call(elsewhere, "barrier", (opts,), {})
             return work
         with self._begin("barrier") as (action, name):
             request = make_request(Kind.BARRIER, name, torch.empty(0, dtype=torch.uint8), [0])

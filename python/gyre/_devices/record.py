@@ -1,0 +1,245 @@
+"""The calls of a process group that go to a delegate, which the engine compares between the ranks while the device's
+own library carries them out (ADR 122).
+
+Such a library hangs where ranks call different operations, and in the end all of them fail alike. The record says which
+calls differ, and in which lines; the engine says which rank has not called; and where all have, the device or the
+network hangs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from gyre._operations import Kind, Reduction
+from gyre._program_position import PlaceInProgram, place_in_program, register_loop
+from gyre._runtime import Runtime
+from gyre._tensors.requests import make_request
+from gyre._torch_private import flight_record
+from gyre.core import _core
+from gyre.errors import Error, MismatchError, PeerLeftError, ShutDownError, TimeoutError
+
+_LOOK_SECONDS = 0.1
+# For the other ranks' lines after a mismatch, which all of them see within milliseconds.
+_PATIENCE_SECONDS = 4.0
+_LINE_BYTES = 200
+
+
+class Signature(NamedTuple):
+    """What the ranks must agree about in a call: see gyre/engine/request.h."""
+
+    kind: Kind
+    type_number: int
+    shape: Sequence[int]
+    reduction: Reduction
+    root: int
+    splits: Sequence[int]
+    expected_splits: Sequence[int]
+
+
+class Entry:
+    """A call of this rank's."""
+
+    __slots__ = ("agreed_at", "handle", "method", "number", "place", "signature")
+
+    def __init__(
+        self, number: int, method: str, signature: Callable[[], Signature], place: PlaceInProgram | None
+    ) -> None:
+        self.number = number  # Among the group's collectives.
+        self.method = method
+        self.signature = signature
+        self.place = place
+        self.handle: _core.Handle | None = None
+        self.agreed_at: float | None = None  # When all ranks were seen to have made it.
+
+
+class Record:
+    """Of one group, whose calls come in the same order on all ranks. Thread-safe."""
+
+    def __init__(self, runtime: Runtime, title: str, timeout_seconds: float, abort: Callable[[str], None]) -> None:
+        """`title`: of the group. `abort`: of it and its delegates, with a reason; called on the record's thread."""
+        self._runtime = runtime
+        self._title = title
+        self._timeout = timeout_seconds
+        self._abort = abort
+        self._new: deque[Entry] = deque()
+        self._announced: deque[Entry] = deque()
+        # Of the calls that the device may not have finished the first, and the latest, with their works.
+        self._first: tuple[Entry, Any] | None = None
+        self._latest: tuple[Entry, Any] | None = None
+        self._reported: Entry | None = None
+        self._ended = False
+        self._is_watched = False
+        self._looking = threading.RLock()
+        self.failure: Error | None = None  # Of an earlier call: the group is of no use any more.
+
+    def enter(self, number: int, method: str, signature: Callable[[], Signature]) -> Entry:
+        """A call, which the record's thread announces to the other ranks: submitting it here would take longer than the
+        call itself."""
+        entry = Entry(number, method, signature, place_in_program(sys._getframe(1)))
+        self._new.append(entry)
+        if not self._is_watched:
+            self._is_watched = True
+            _watch.look_after(self)
+        return entry
+
+    def note_work(self, entry: Entry, work: Any) -> None:
+        """The delegate's. Two are kept at most, because they may keep tensors alive."""
+        self._latest = (entry, work)
+        first = self._first
+        if first is None or first[1].is_completed():
+            self._first = self._latest
+
+    def end(self) -> None:
+        """When this returns, the record's thread has nothing more to do with the group."""
+        with self._looking:
+            self._ended = True
+            self._first = self._latest = None
+
+    def look(self) -> bool:
+        """Looks at what has happened since the last look, and announces new calls. False if nothing more can happen."""
+        with self._looking:
+            self._look()
+            return not self._ended
+
+    def _look(self) -> None:
+        entry = None
+        try:
+            while self._announced and not self._ended:
+                entry = self._announced[0]
+                assert entry.handle is not None
+                if not entry.handle.done():
+                    break
+                self._announced.popleft()
+                entry.handle.wait()
+                entry.agreed_at = time.monotonic()
+            if not self._ended:
+                self._look_at_device()
+            while self._new and not self._ended:
+                entry = self._new[0]
+                entry.handle = self._runtime.core.submit(self._request(entry))
+                self._announced.append(self._new.popleft())
+        except (PeerLeftError, ShutDownError):
+            self.end()  # In good order.
+        except MismatchError as failure:
+            assert entry is not None
+            self._fail(MismatchError(f"{failure}. {self._lines(entry)}"))
+        except Error as failure:
+            self._fail(failure)
+
+    def _request(self, entry: Entry) -> _core.Request:
+        signature = entry.signature()
+        return _core.Request(
+            kind=signature.kind,
+            name=f"collective {entry.number} of {self._title}",
+            data_type=signature.type_number,
+            shape=list(signature.shape),
+            operation=signature.reduction.operation,
+            prescale=signature.reduction.prescale,
+            root=signature.root,
+            splits=list(signature.splits),
+            expected_splits=list(signature.expected_splits),
+            transient=True,
+            elsewhere=True,
+        )
+
+    def _fail(self, failure: Error) -> None:
+        self.failure = failure
+        # The program may be waiting for the device, where no error can reach it.
+        logging.getLogger("gyre").error("rank %d: %s", self._runtime.rank, failure)
+        with contextlib.suppress(Error):
+            self._abort(str(failure))
+        self.end()
+
+    def _look_at_device(self) -> None:
+        first, latest = self._first, self._latest
+        if first is not None and first[1].is_completed():
+            first = self._first = latest if latest is not None and not latest[1].is_completed() else None
+        if first is None:
+            self._latest = None
+            return
+        entry, _ = first
+        if entry.agreed_at is None:
+            return  # A rank is missing, and the engine says which.
+        waited = time.monotonic() - entry.agreed_at
+        if waited < min(_core.stall_warning_seconds() or self._timeout, self._timeout):
+            return
+        text = (
+            f"{self._title}: {entry.method} (its collective {entry.number}): all {self._runtime.size} ranks have "
+            f"called it, but the device of rank "
+            f"{self._runtime.rank} has not finished it after {waited:.0f} s: the device, its library or the network "
+            f"hangs, not the program{flight_record()}"
+        )
+        if waited >= self._timeout:
+            raise TimeoutError(text)
+        if self._reported is not entry:
+            self._reported = entry
+            logging.getLogger("gyre").warning("stall: %s", text)
+
+    def _lines(self, entry: Entry) -> str:
+        """Where all ranks have called it. Collective; a rank that has ended is left out."""
+        own = str(entry.place or "a thread of torch's").encode()[:_LINE_BYTES].ljust(_LINE_BYTES, b"\0")
+        row = torch.frombuffer(bytearray(own), dtype=torch.uint8).unsqueeze(0)
+        try:
+            handle = self._runtime.core.submit(
+                make_request(
+                    Kind.ALLGATHER, f"lines of collective {entry.number} of {self._title}", row, row.shape, source=row
+                )
+            )
+            if handle.wait_for(_PATIENCE_SECONDS):
+                handle.wait()
+                found = bytes(memoryview(handle.take_result()[0]))
+                lines = [
+                    found[start : start + _LINE_BYTES].rstrip(b"\0").decode(errors="replace")
+                    for start in range(0, len(found), _LINE_BYTES)
+                ]
+                return "Called at: " + "; ".join(f"rank {rank}: {line}" for rank, line in enumerate(lines))
+        except Error:
+            pass  # Another rank has ended the group.
+        return f"Rank {self._runtime.rank} has called it at {entry.place or 'a thread of torch'}"
+
+
+class _Watch:
+    """One thread for all records of the process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._records: weakref.WeakSet[Record] = weakref.WeakSet()
+        self._process = 0
+        self._thread: threading.Thread | None = None
+
+    def look_after(self, record: Record) -> None:
+        if record in self._records and self._thread is not None:
+            return
+        with self._lock:
+            self._records.add(record)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="gyre record", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(_LOOK_SECONDS)
+            with self._lock:
+                records = list(self._records)
+                if not records:
+                    self._thread = None
+                    return
+            for record in records:
+                if not record.look():
+                    self._records.discard(record)
+            del records
+
+
+_watch = _Watch()
+# It brings nothing for which another rank could wait.
+register_loop(_Watch._run.__code__, lambda _: True)

@@ -1,0 +1,197 @@
+"""When calls that go to a device's own library fail, users see every rank hang, and all abort together: each cause must
+be named, by one message, before the library's own limit. On the simulated device, with a stand-in for NCCL."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sim_device
+import torch
+import torch.distributed as dist
+from gyre.errors import MismatchError, TimeoutError
+from ranks_fixture import RunRanks
+from sim_device import own_device
+
+SIZE = 3
+ENVIRONMENT = {"SCHEDULE": "lazy", "BACKEND": "gyre"}
+PATIENCE_S = 60
+PROMISED_S = 5
+
+
+def join(timeout: float = 60) -> None:
+    sim_device.join_group(SIZE, timedelta(seconds=timeout))
+    dist.all_reduce(torch.ones(2, device=own_device()))
+
+
+def failure_of_the_group() -> BaseException:
+    """What the next calls raise."""
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        try:
+            dist.all_reduce(torch.ones(1, device=own_device()))
+        except dist.DistBackendError as failure:
+            return failure
+        time.sleep(0.05)
+    raise AssertionError("the group has not failed")
+
+
+def said(words: str) -> str:
+    """The line of any rank's output that has these words."""
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        for output in Path.cwd().glob("body_*"):
+            for line in output.read_text().splitlines():
+                if words in line:
+                    return line
+        time.sleep(0.05)
+    raise AssertionError(f"nobody has said {words}")
+
+
+def body_with_a_mismatch() -> None:
+    join()
+    tensor = torch.ones(4 if dist.get_rank() == 1 else 3, device=own_device())
+    began = time.monotonic()
+    dist.all_reduce(tensor)  # Of different shapes.
+    failure = failure_of_the_group()
+    assert time.monotonic() - began < PROMISED_S
+    assert isinstance(failure, MismatchError)
+    told = str(failure)
+    assert "the shape differs: allreduce of float32 [3]" in told, told
+    assert "allreduce of float32 [4]" in told, told
+    here = f"{Path(__file__).name}:{dist_line('# Of different shapes.')}"
+    assert told.count(here) == SIZE, told
+
+
+def dist_line(comment: str) -> int:
+    """The number of this file's line that ends so."""
+    lines = Path(__file__).read_text().splitlines()
+    return next(number for number, line in enumerate(lines, start=1) if line.endswith(comment))
+
+
+def test_a_mismatch_shows_both_calls_and_all_lines(run_ranks: RunRanks) -> None:
+    run_ranks(SIZE, body_with_a_mismatch, environment=ENVIRONMENT)
+
+
+def body_of_two_operations() -> None:
+    join()
+    tensor = torch.ones(SIZE, device=own_device())
+    if dist.get_rank() == 2:
+        dist.broadcast(tensor, 0)
+    else:
+        dist.all_reduce(tensor)
+    assert "the operation differs" in str(failure_of_the_group())
+
+
+def test_different_operations_are_found(run_ranks: RunRanks) -> None:
+    run_ranks(SIZE, body_of_two_operations, environment=ENVIRONMENT)
+
+
+def body_on_the_cpu_and_a_device() -> None:
+    join()
+    if dist.get_rank() == 0:
+        with pytest.raises(MismatchError, match="what exchanges the tensor differs"):
+            dist.all_reduce(torch.ones(3))
+    else:
+        dist.all_reduce(torch.ones(3, device=own_device()))
+        assert "what exchanges the tensor differs" in str(failure_of_the_group())
+
+
+def test_a_tensor_of_the_cpu_does_not_meet_one_of_a_device(run_ranks: RunRanks) -> None:
+    run_ranks(SIZE, body_on_the_cpu_and_a_device, environment=ENVIRONMENT)
+
+
+def body_without_one_rank() -> None:
+    join()
+    tensor = torch.ones(3, device=own_device())
+    if dist.get_rank() == 2:
+        said("stall: ")  # While it is here.
+    dist.all_reduce(tensor)
+    assert tensor.tolist() == [SIZE] * 3
+
+
+def test_a_missing_rank_is_named_with_its_line(run_ranks: RunRanks) -> None:
+    outcomes = run_ranks(SIZE, body_without_one_rank, environment={**ENVIRONMENT, "GYRE_STALL_WARNING_SECONDS": "1"})
+    report = next(line for line in outcomes[0].output.splitlines() if "stall: " in line)
+    ready, missing = report.split("; missing: ")
+    assert "on ranks 0, 1" in ready, report
+    assert missing.startswith("rank 2 (host "), report
+    assert f"{Path(__file__).name}:" in missing, report
+
+
+def body_at_the_limit() -> None:
+    join(timeout=3)
+    if dist.get_rank() == 2:
+        said("rank 0: ")
+        return
+    began = time.monotonic()
+    dist.all_reduce(torch.ones(3, device=own_device()))
+    failure = failure_of_the_group()
+    assert time.monotonic() - began < 3 + PROMISED_S
+    assert isinstance(failure, TimeoutError)
+    assert "missing: rank 2" in str(failure), failure
+
+
+def test_at_the_limit_the_missing_rank_is_named_before_the_library_aborts(run_ranks: RunRanks) -> None:
+    run_ranks(SIZE, body_at_the_limit, environment=ENVIRONMENT)
+
+
+def body_on_a_device_that_hangs() -> None:
+    join(timeout=6)
+    device = own_device()
+    if dist.get_rank() == 1:
+        sim_device.load().hang(device.index)
+    dist.all_reduce(torch.ones(3, device=device))
+    warning = said("rank 1 has not finished it")
+    assert "all 3 ranks have called it" in warning
+    assert "the network hangs, not the program" in warning
+    failure = failure_of_the_group()
+    assert "has not finished it after" in str(failure), failure
+    print("done", flush=True)
+    os._exit(0)  # The device hangs still.
+
+
+def test_a_device_that_hangs_is_told_from_a_program_that_does(run_ranks: RunRanks) -> None:
+    run_ranks(SIZE, body_on_a_device_that_hangs, environment={**ENVIRONMENT, "GYRE_STALL_WARNING_SECONDS": "1"})
+
+
+def body_of_a_call_that_is_refused_on_one_rank() -> None:
+    """The others hear of it, and do not hang."""
+    join()
+    tensor: Any = torch.ones(4, device=own_device())
+    if dist.get_rank() == 0:
+        with pytest.raises(RuntimeError, match="contiguous"):
+            dist.all_reduce(tensor.view(2, 2).t())
+        said("rank 1: ")
+    else:
+        dist.all_reduce(tensor.view(2, 2))
+        assert "rank 0" in str(failure_of_the_group())
+
+
+def test_a_call_that_the_library_refuses_on_one_rank_is_no_hang(run_ranks: RunRanks) -> None:
+    run_ranks(SIZE, body_of_a_call_that_is_refused_on_one_rank, environment=ENVIRONMENT)
+
+
+def body_with_device_id() -> None:
+    """torch would lose it for a group in Python; it has no effect, and breaks nothing."""
+    sim_device.follow("lazy")
+    sim_device.register_stand_in()
+    rank = int(os.environ["GYRE_RANK"])
+    device = torch.device("sim", rank % 2)
+    dist.init_process_group("gyre", store=sim_device.meet(rank), rank=rank, world_size=SIZE, device_id=device)
+    tensor = torch.full((3,), float(rank), device=device)
+    dist.all_reduce(tensor)
+    assert tensor.tolist() == [3.0] * 3
+    mesh = dist.init_device_mesh("sim", (SIZE,))
+    dist.all_reduce(tensor, group=mesh.get_group())
+    assert tensor.tolist() == [9.0] * 3
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def test_device_id_is_accepted(run_ranks: RunRanks) -> None:
+    run_ranks(SIZE, body_with_device_id, environment=ENVIRONMENT)
