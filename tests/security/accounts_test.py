@@ -204,11 +204,69 @@ def test_no_user_can_replace_what_others_have_on_a_mount_that_belongs_to_root(
     assert as_account("ada", "mkdir", str(log.parents[2] / "mine")).returncode != 0
 
 
+SUBSCRIPTION = "00000000-0000-0000-0000-000000000000"
+SQUATTERS = {
+    "folder": f"mkdir {SUBSCRIPTION}; chmod 777 {SUBSCRIPTION}",
+    "link": f"mkdir mine; chmod 777 mine; ln -s mine {SUBSCRIPTION}",
+    "link out": f"ln -s /tmp {SUBSCRIPTION}",
+}
+
+
+@pytest.mark.parametrize("squat", SQUATTERS.values(), ids=list(SQUATTERS))
+def test_who_was_on_roots_mount_before_root_gets_no_jobs_of_others_into_hands(team: Team, squat: str) -> None:
+    team.server.share.chmod(0o1777)
+    assert as_account("ada", "sh", "-c", f"cd {team.server.share}; {squat}").returncode == 0
+    name = team.submit("bob", "--logs", MOUNT, "--", "true").stdout.strip()
+    said = team.server.verb("job", "wait", name)
+    assert said.returncode == 125
+    place = team.server.share / SUBSCRIPTION
+    assert f"'{place}' is not root's but a {'link' if place.is_symlink() else 'folder'} of 'ada'" in said.stderr
+    assert f"`mv {place} {place}.ada`" in said.stderr
+    assert not [each for each in team.server.share.rglob("*") if each.lstat().st_uid == ACCOUNTS["robert"]]
+    place.rename(f"{place}.ada")
+    assert team.output("bob", "echo", "his", logs=MOUNT) == "[0] his\n"
+
+
+def test_a_directory_that_a_prefix_names_and_that_is_missing_on_roots_open_mount_is_roots(team: Team) -> None:
+    team.server.share.chmod(0o1777)
+    assert team.output("ada", "echo", "hers", logs=f"{MOUNT}/logs/of-all") == "[0] hers\n"
+    for folder in (team.server.share / "logs", team.server.share / "logs/of-all"):
+        assert (folder.stat().st_uid, folder.stat().st_mode & 0o7777) == (0, 0o1777)
+    assert as_account("ada", "mv", f"{team.server.share}/logs", f"{team.server.share}/mine").returncode != 0
+
+
+def test_the_error_of_a_place_names_a_link_in_it_and_nothing_that_would_open_where_it_leads(team: Team) -> None:
+    team.server.share.chmod(0o1777)
+    (team.server.tmp_path / "admins").mkdir(mode=0o700)
+    link = team.server.share / "logs"
+    link.symlink_to(team.server.tmp_path / "admins")
+    os.lchown(link, ACCOUNTS["ada"], ACCOUNTS["ada"])
+    name = team.submit("bob", "--logs", f"{MOUNT}/logs", "--", "true").stdout.strip()
+    said = team.server.verb("job", "wait", name).stderr
+    assert f"'{link}' is not root's but a link of 'ada'" in said
+    assert "chmod" not in said
+
+
+def test_a_missing_directory_of_a_prefix_on_a_closed_mount_is_named_with_the_command_that_makes_it(team: Team) -> None:
+    team.server.share.chmod(0o755)
+    name = team.submit("bob", "--logs", f"{MOUNT}/logs", "--", "true").stdout.strip()
+    said = team.server.verb("job", "wait", name).stderr
+    assert f"belongs to root and has no folder 'logs': `mkdir {team.server.share}/logs`" in said
+
+
 def test_roots_folders_below_a_mount_that_others_cannot_enter_are_not_for_jobs(team: Team) -> None:
     (team.server.share / "admins").mkdir(mode=0o700)
     name = team.submit("ada", "--logs", f"{MOUNT}/admins", "--", "true").stdout.strip()
     assert team.server.verb("job", "wait", name).returncode != 0
     assert list((team.server.share / "admins").iterdir()) == []
+
+
+def test_nobody_else_can_hold_the_lock_of_a_nodes_agent(team: Team) -> None:
+    team.output("ada", "true")
+    locks = list(team.server.folder.glob("nodes/*/agent.lock"))
+    assert locks
+    for lock in locks:
+        assert as_account("ada", "flock", "--nonblock", str(lock), "true").returncode == 66  # Cannot open it.
 
 
 def open_to_all_by_another(team: Team) -> None:

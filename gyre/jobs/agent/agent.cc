@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <spdlog/logger.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -49,8 +50,10 @@ constexpr int kRenewalsPerLease = 4;
 
 UniqueFd take_lock(const NodeFolders& folders) {
   fs::create_directories(folders.root());
-  UniqueFd file(::open(folders.lock().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  if (!file) throw system_error(fmt::format("cannot open {}", folders.lock().string()), errno);
+  // Whoever can read it can hold it, and keep the node from work.
+  UniqueFd file(::open(folders.lock().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!file || ::fchmod(file.get(), 0600) != 0)
+    throw system_error(fmt::format("cannot open {}", folders.lock().string()), errno);
   if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
     throw Error(ErrorCode::kInvalidArgument, fmt::format("another agent works in {}", folders.root().string()));
   }

@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <fstream>
 #include <system_error>
 
+#include "gyre/base/account.h"
 #include "gyre/base/acting_as.h"
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
@@ -49,6 +51,49 @@ void remove_what_a_job_left(const fs::path& folder) {
   } catch (const Error&) {
     remove_folder(folder);
   }
+}
+
+constexpr int kFolderFlags = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+
+struct stat status_of(const UniqueFd& folder) {
+  struct stat status{};
+  if (!folder || ::fstat(folder.get(), &status) != 0) return {};
+  return status;
+}
+
+mode_t mode_in(const UniqueFd& folder, const fs::path& name) {
+  struct stat status{};
+  return ::fstatat(folder.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 ? status.st_mode : 0;
+}
+
+/// Everybody may enter it, and nobody else can take away what root has in it.
+bool is_roots_alone(const UniqueFd& folder) {
+  const struct stat status = status_of(folder);
+  if (!folder || status.st_uid != 0) return false;
+  const bool others_write = (status.st_mode & (S_IWGRP | S_IWOTH)) != 0;
+  return (status.st_mode & S_IXOTH) != 0 && (!others_write || (status.st_mode & S_ISVTX) != 0);
+}
+
+/// Whether it was not there and is root's now: on NFS root may be nobody. Error if the disk is full.
+bool make_roots_folder(const UniqueFd& folder, const fs::path& name) {
+  if (::mkdirat(folder.get(), name.c_str(), 0755) != 0) {
+    if (errno == ENOSPC || errno == EDQUOT) throw system_error(fmt::format("cannot make {}", name.string()), errno);
+    return false;
+  }
+  struct stat status{};
+  if (::fstatat(folder.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 && status.st_uid == 0) return true;
+  ::unlinkat(folder.get(), name.c_str(), AT_REMOVEDIR);
+  return false;
+}
+
+bool has_rights_of_root(const UniqueFd& folder) {
+  const std::string name =
+      fmt::format(".gyre-{}-{}", ::getpid(), std::chrono::steady_clock::now().time_since_epoch().count());
+  return make_roots_folder(folder, name) && ::unlinkat(folder.get(), name.c_str(), AT_REMOVEDIR) == 0;
+}
+
+OpenFolder opened_in(const OpenFolder& folder, const fs::path& name) {
+  return {folder.path / name, UniqueFd(::openat(folder.fd.get(), name.c_str(), kFolderFlags))};
 }
 
 }  // namespace
@@ -130,31 +175,53 @@ void AttemptPlaces::make_folder_below_prefix(const std::string& prefix) const {
   const std::optional<fs::path> mount = mount_of(top);
   if (!options_.user || (!mount && top != jobs_root(order_, folders_))) return;
   if (order_.path_segment.empty()) return;  // The mount itself is never given away.
-  UniqueFd at(::open(mount.value_or(top).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  const auto is_roots = [&] {
-    struct stat status{};
-    if (!at || ::fstat(at.get(), &status) != 0 || status.st_uid != 0) return false;
-    const bool others_write = (status.st_mode & (S_IWGRP | S_IWOTH)) != 0;
-    return (status.st_mode & S_IXOTH) != 0 && (!others_write || (status.st_mode & S_ISVTX) != 0);
-  };
+  // Where the system grants no mount namespace, mounts are links.
+  OpenFolder at = {mount.value_or(top), UniqueFd(::open(mount.value_or(top).c_str(), kFolderFlags & ~O_NOFOLLOW))};
   if (mount && *mount != top) {
     for (const fs::path& part : top.lexically_relative(*mount)) {
-      if (!is_roots()) return;
-      at = UniqueFd(::openat(at.get(), part.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+      if (!is_roots_alone(at.fd)) return;
+      if (S_ISLNK(mode_in(at.fd, part))) refuse_what_others_put(at, part);
+      // Where all may make folders, root's is as open, and nobody can take it away.
+      const bool for_all = (status_of(at.fd).st_mode & S_IWOTH) != 0;
+      if (for_all && make_roots_folder(at.fd, part)) ::fchmodat(at.fd.get(), part.c_str(), 01777, 0);
+      at = opened_in(at, part);
     }
   }
   bool made = false;
   for (const fs::path& part : fs::path(order_.path_segment)) {
-    if (!is_roots()) return;
-    made = ::mkdirat(at.get(), part.c_str(), 0755) == 0;
-    at = UniqueFd(::openat(at.get(), part.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!is_roots_alone(at.fd)) return;
+    made = make_roots_folder(at.fd, part);
+    if (!made) refuse_what_others_put(at, part);
+    at = opened_in(at, part);
   }
   // If it was there before and is still root's, another node of the job has made it, and is about to do the same.
-  if (!made && !is_roots()) return;
-  if (!at) return;
+  if (!made && !is_roots_alone(at.fd)) return;
   // On a mount it is for others to read, as what the job itself makes there; on the node it is the job's alone.
-  [[maybe_unused]] int ignored = mount ? 0 : ::fchmod(at.get(), S_IRWXU);
-  ignored = ::fchown(at.get(), options_.user->id.user, options_.user->id.group);
+  const UniqueFd own(::openat(at.fd.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!own) return;
+  [[maybe_unused]] int ignored = mount ? 0 : ::fchmod(own.get(), S_IRWXU);
+  ignored = ::fchown(own.get(), options_.user->id.user, options_.user->id.group);
+}
+
+/// In a directory of root's that is open to all, somebody may have been there before root: they could replace whatever
+/// lies below. What the job's own account has there is its own affair.
+void AttemptPlaces::refuse_what_others_put(const OpenFolder& folder, const fs::path& name) const {
+  struct stat status{};
+  if (::fstatat(folder.fd.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) return;
+  const bool own = status.st_uid == options_.user->id.user && S_ISDIR(status.st_mode);
+  if (status.st_uid == 0 || own || !has_rights_of_root(folder.fd)) return;
+  const fs::path path = folder.path / name;
+  const std::string place = resolved(path, mounts_).string();
+  throw unusable_path(
+      order_,
+      fmt::format("cannot make a place for the job: '{0}' is not root's but {1} of '{2}', who could replace there what "
+                  "jobs of others write. Move it away: `mv {0} {0}.{2}`",
+                  place,
+                  S_ISLNK(status.st_mode)   ? "a link"
+                  : S_ISDIR(status.st_mode) ? "a folder"
+                                            : "a file",
+                  name_of_account(status.st_uid)),
+      "path", path.string());
 }
 
 fs::path AttemptPlaces::log_folder() const { return resolved(environment_.log_folder, mounts_); }

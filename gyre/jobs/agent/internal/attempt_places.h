@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "gyre/base/file.h"
 #include "gyre/jobs/agent/job_environment.h"
 #include "gyre/jobs/agent/mounts.h"
 #include "gyre/jobs/agent/node_job.h"
@@ -14,6 +15,12 @@ namespace gyre::jobs::agent::internal {
 
 // The folders and mounts that only the agent's user can make for an attempt, and take away. Nothing here follows a path
 // that a job has chosen, or could have put a link into, with more rights than the job's.
+
+/// Through no link; none if it cannot be opened.
+struct OpenFolder {
+  std::filesystem::path path;
+  UniqueFd fd;
+};
 
 class AttemptPlaces {
  public:
@@ -30,6 +37,7 @@ class AttemptPlaces {
   void make_mounts(const std::vector<Mount>& mounts, const char* owner, const std::filesystem::path& root) const;
   std::optional<std::filesystem::path> mount_of(const std::filesystem::path& folder) const;
   void make_folder_below_prefix(const std::string& prefix) const;
+  void refuse_what_others_put(const OpenFolder& folder, const std::filesystem::path& name) const;
   void give_alone(const std::filesystem::path& folder) const;
   void write_programs() const;
 

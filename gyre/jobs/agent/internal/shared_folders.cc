@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <optional>
 
 #include "gyre/base/account.h"
 #include "gyre/base/file.h"
@@ -37,6 +38,22 @@ std::error_code make_in(const fs::path& above, const fs::path& folder) {
   return ::fchmod(made.get(), (here.st_mode & 07777) | bits) == 0 ? std::error_code{} : last_error();
 }
 
+/// The first link on the way that somebody other than root has put there.
+std::optional<fs::path> strange_link(const fs::path& path) {
+  fs::path at;
+  for (const fs::path& part : path) {
+    at /= part;
+    struct stat status{};
+    if (::lstat(at.c_str(), &status) == 0 && S_ISLNK(status.st_mode) && status.st_uid != 0) return at;
+  }
+  return std::nullopt;
+}
+
+std::string owner_of(const fs::path& path) {
+  struct stat status{};
+  return ::lstat(path.c_str(), &status) == 0 ? name_of_account(status.st_uid) : "nobody";
+}
+
 }  // namespace
 
 std::error_code make_shared_folders(const fs::path& folder) {
@@ -56,11 +73,21 @@ std::string who_may_open(const fs::path& path, bool of_root, const std::function
     nearest = nearest.parent_path();
   }
   if (!S_ISDIR(status.st_mode) || ::access(nearest.c_str(), W_OK | X_OK) == 0) return "";
+  if (const auto link = strange_link(nearest)) {
+    // Whoever has put it there would choose what an administrator opens.
+    return fmt::format("; '{}' is a link of '{}' to a folder in which this account cannot make any: remove the link",
+                       outside(*link).string(), owner_of(*link));
+  }
   const std::string place = outside(nearest).string();
   const std::string owner = name_of_account(status.st_uid);
   if (!of_root) {
     return fmt::format("; '{0}' belongs to '{1}', who can let others make folders there: `chmod a+rwxt {0}`", place,
                        owner);
+  }
+  constexpr mode_t kOthers = S_IWGRP | S_IWOTH | S_IXOTH;
+  if (status.st_uid == 0 && (status.st_mode & kOthers) == S_IXOTH && nearest != path) {
+    const std::string missing = path.lexically_relative(nearest).begin()->string();
+    return fmt::format("; '{0}' belongs to root and has no folder '{1}': `mkdir {0}/{1}`", place, missing);
   }
   return fmt::format(
       "; '{0}' belongs to '{1}'. If it belongs to root, every job gets a folder of its own in it: `chown root {0} && "
