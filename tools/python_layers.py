@@ -30,6 +30,7 @@ LEVELS = {
     "data": 2,
     "launch": 2,
     "_tensorflow": 3,
+    "beeondutils": 3,
     "torch": 3,
     "gyre": 4,
     "keras": 4,
