@@ -1,6 +1,7 @@
 // Memory, devices, streams and events: what torch calls the guard, the hooks and the allocators of a device.
 #include "tests/device/device.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -205,6 +206,8 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     return std::exchange(current_device, known_device(device));
   }
   c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override { return exchangeDevice(device); }
+  /// Random numbers are the CPU's.
+  at::Generator getNewGenerator(c10::DeviceIndex /*device*/) const override { return at::detail::createCPUGenerator(); }
   bool isPinnedPtr(const void* memory) const override { return is_pinned(memory); }
   c10::Allocator* getPinnedMemoryAllocator() const override {
     static auto* allocator = new PinnedAllocator;

@@ -7,30 +7,45 @@ from typing import Any
 
 import torch
 
+from gyre._devices.staging import Landing, say_once, to_host, twin_of
 from gyre._job.gradient_exchange import Gradient, Layout
 from gyre._job.process_sets import ProcessSet
 from gyre._operations import ReduceOperation, Reduction
 from gyre._runtime import Runtime
-from gyre._tensors.memory import DATA_TYPE_NUMBERS, check_tensor, dense, memory_of, tensor_over
+from gyre._tensors.memory import DATA_TYPE_NUMBERS, dense, memory_of, tensor_over
 from gyre.errors import UnsupportedError
-from gyre.torch import differentiable
+from gyre.torch import _staged, differentiable
 
 
 class TorchBackEnd:
     """See BackEnd."""
 
     def describe(self, name: str, tensor: torch.Tensor, group: int) -> Gradient:
-        checked = check_tensor(tensor, f"gradient of '{name}'")
+        checked = _staged.check_tensor(tensor, f"gradient of '{name}'")
         return Gradient(name, DATA_TYPE_NUMBERS[checked.dtype], tuple(checked.shape), group)
 
     def reduce(self, layout: Layout, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        sources = [dense(tensor) for tensor in tensors]
+        # Those of a device go through host memory, as in gyre.torch (ADR 114).
+        twins = [tensor if tensor.is_cpu else twin_of(tensor) for tensor in tensors]
+        outward = [(twin, tensor) for twin, tensor in zip(twins, tensors, strict=True) if twin is not tensor]
+        if outward:
+            say_once(outward[0][1].device.type)
+        to_host(outward, "gradients")
+        sources = [dense(twin) for twin in twins]
         layout.run([memory_of(source) for source in sources])
         # Copies: a program may keep its gradients, and the arena is written to again in the next step.
-        return [
-            tensor_over(layout.memory(index), source.dtype, source.shape).clone()
-            for index, source in enumerate(sources)
+        reduced = [
+            tensor_over(layout.memory(index), source.dtype, source.shape) for index, source in enumerate(sources)
         ]
+        results, landing = [], []
+        for place, source, tensor in zip(reduced, sources, tensors, strict=True):
+            if tensor.is_cpu:
+                results.append(place.clone())
+            else:
+                results.append(torch.empty_like(tensor, memory_format=torch.contiguous_format, requires_grad=False))
+                landing.append((source.copy_(place), results[-1]))
+        Landing(landing).land()
+        return results
 
     def is_sparse(self, tensor: torch.Tensor) -> bool:
         return tensor.layout != torch.strided
