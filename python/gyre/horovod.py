@@ -7,7 +7,8 @@
 or, without touching the script, `gyre run --horovod-compat -n 4 -- python train.py`; under any other launcher,
 `python -m gyre.horovod train.py` in place of `python train.py`. A real Horovod that can be imported takes precedence:
 then nothing is installed, and a warning says so. Modules that Gyre does not have (horovod.spark, elastic training, …)
-cannot be imported; the error says what to use. A framework is imported when its module of Horovod is.
+cannot be imported; the error says what to use. A framework is imported when its module of Horovod is. What such scripts
+use of Keras 2 and Keras 3 no longer has is there again (gyre._keras_2.tensorflow_2).
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ from typing import NoReturn
 from gyre import __version__
 from gyre._horovod.runner import run
 from gyre._job.absent_names import GRADIENT_AGGREGATION, NO_ELASTIC, TENSORFLOW_DATA
+from gyre._keras_2 import finder, tensorflow_2
 
-__all__ = ["SHIM", "install", "load", "real_horovod", "run"]
+__all__ = ["SHIM", "install", "install_names", "load", "real_horovod", "run"]
 
 SHIM = Path(__file__).parent / "_horovod_shim"
 """The folder that `gyre run --horovod-compat` and `python -m gyre.horovod` put into PYTHONPATH: it holds a package
@@ -106,7 +108,15 @@ def install() -> bool:
         return False
     sys.modules.update(_modules())
     sys.meta_path.insert(0, _Aliases())
+    install_names()
     return True
+
+
+def install_names() -> None:
+    """Gives Keras what scripts for Horovod use of Keras 2; nothing if `gyre run --keras-2018` gives it more, or if
+    Horovod itself is installed."""
+    if not finder.is_installed() and real_horovod() is None:
+        finder.install(tensorflow_2.NAMES)
 
 
 def load() -> None:

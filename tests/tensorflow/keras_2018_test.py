@@ -194,7 +194,8 @@ def optimizers():
             np.testing.assert_allclose(model.get_weights()[0].item(), weight, rtol=1e-5)
             if step == 2:
                 assert float(K.get_value(opt.lr)) == 0.5
-        opt.lr = 0.125
+        opt.lr = 0.25
+        K.set_value(opt.lr, 0.125)
         assert float(K.get_value(model.optimizer.lr)) == 0.125
         assert opt.get_config()['decay'] == 0.25
     # Defaults and arguments of then.
@@ -240,6 +241,48 @@ def generators():
     np.testing.assert_allclose(model.evaluate_generator(endless(), 2), model.evaluate(x, y, verbose=0), rtol=1e-5)
     assert model.predict_generator(endless(), steps=2, pickle_safe=False).shape == (16, 2)
     assert model.predict_classes(x).shape == (8,) and model.predict_proba(x).shape == (8, 2)
+    # With a number of steps a Sequence goes round for ever: epochs go on where the one before ended.
+    rising = Rising()
+    counts = Counts()
+    model.fit_generator(rising, steps_per_epoch=5, epochs=4, verbose=0, shuffle=False, callbacks=[counts],
+                        validation_data=rising, validation_steps=7, class_weight=None)
+    assert counts.steps == [5, 5, 5, 5], counts.steps
+    np.testing.assert_allclose(model.predict_generator(rising, 8), model.predict(rising.pass_after_pass(8), verbose=0))
+    assert abs(model.evaluate_generator(rising, steps=9) - model.evaluate(*rising.targets(9), 4, verbose=0)) < 1e-5
+    flow = keras.preprocessing.image.ImageDataGenerator().flow(np.ones((10, 4, 4, 3)), np.ones((10, 2)), batch_size=4)
+    images = keras.models.Sequential([keras.layers.Flatten(input_shape=(4, 4, 3)), keras.layers.Dense(2)])
+    images.compile('sgd', 'mse')
+    images.fit_generator(flow, steps_per_epoch=30, epochs=2, verbose=0, callbacks=[counts], class_weight={0: 1, 1: 2})
+    assert counts.steps == [30, 30], counts.steps
+    # Weights of classes, of a generator.
+    before = model.get_weights()[1].copy()
+    model.fit_generator(endless(), 1, 1, 0, class_weight={0: 0.0, 1: 0.0})
+    np.testing.assert_array_equal(model.get_weights()[1], before)
+
+
+class Rising(keras.utils.Sequence):
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, index):
+        return np.full((4, 3), index + 1.0), np.full((4, 2), index + 1.0)
+
+    def pass_after_pass(self, steps):
+        return np.concatenate([self[step % 3][0] for step in range(steps)])
+
+    def targets(self, steps):
+        return self.pass_after_pass(steps), np.concatenate([self[step % 3][1] for step in range(steps)])
+
+
+class Counts(keras.callbacks.Callback):
+    def on_train_begin(self, logs=None):
+        self.steps = []
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.steps.append(0)
+
+    def on_batch_end(self, batch, logs=None):
+        self.steps[-1] += 1
 
 
 def modules():

@@ -11,8 +11,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "docs" / "guide" / "from_keras.md"
 TENSORFLOW = ROOT / "tests" / "tensorflow"
-CHAPTERS = ("## Scripts from 2018", "## What Horovod does, and what Gyre does")
-HEADS = ("| in the script |", "| name |")
+CHAPTERS = ("## Scripts for Horovod", "## Scripts from 2018", "## What Horovod does, and what Gyre does")
+HEADS = ("| in a script for Horovod |", "| in the script |", "| name |")
 
 BATCH_NORMALIZATION = [
     "keras_batch_normalization_test.py::test_moments_are_over_all_ranks_values_whatever_their_batches",
@@ -26,7 +26,26 @@ PASSES = "keras_optimizer_test.py::test_several_backward_passes_make_one_step"
 
 ARTICLE = "keras_2018_test.py::test_the_articles_script_runs_unchanged"
 
+KERAS_2 = "keras_2_test.py::test_scripts_for_horovod_find_what_keras_3_no_longer_has"
+
 TESTS_OF_ROW = {
+    "Scripts for Horovod": {
+        "`compile(…, experimental_run_tf_function=False)`": [
+            KERAS_2,
+            "keras_2_test.py::test_without_the_option_nothing_is_substituted",
+        ],
+        "`optimizer.variables()`": [KERAS_2],
+        "`tf.keras.optimizers.legacy.SGD(…)` and its relatives": [KERAS_2],
+        "`SGD(lr=…, decay=…)`; `optimizer.lr`, read, assigned, in `K.set_value()`": [KERAS_2],
+        "`fit_generator`, `evaluate_generator`, `predict_generator`; `workers=`, `use_multiprocessing=`, "
+        "`max_queue_size=`": [KERAS_2],
+        "`hvd.sycl_built()`": [KERAS_2],
+        "`tf.ConfigProto`, `tf.Session`, `K.set_session`, `keras.preprocessing.image` (`examples/keras`, "
+        "`examples/tensorflow`)": [ARTICLE],
+        "`hvd.BroadcastGlobalVariablesHook`, `tf.train`, `tf.estimator`, `tf.contrib`": [OPERATIONS],
+        "`hvd.elastic`, `horovod.spark`, `horovod.ray`, `horovod.tensorflow.data`": [ABSENT],
+        "`jit_compile=True`, `HOROVOD_ENABLE_XLA_OPS`": [OPERATIONS, REFUSED],
+    },
     "Scripts from 2018": {
         "`tf.ConfigProto`, `tf.Session`, `K.set_session`": [
             ARTICLE,
@@ -45,6 +64,10 @@ TESTS_OF_ROW = {
         "`fit_generator`, `evaluate_generator`, `predict_generator`, `predict_classes`, `nb_epoch=`": [
             ARTICLE,
             "keras_2018_test.py::test_generators_train_through_fit",
+        ],
+        "`hvd.callbacks.LearningRateWarmupCallback(warmup_epochs=5)`, `LearningRateScheduleCallback(0.1, "
+        "start_epoch=30)`, without `initial_lr`": [
+            "keras_2018_callbacks_test.py::test_horovods_callbacks_of_then_take_the_rate_of_the_optimizer"
         ],
         "`keras.preprocessing.image.ImageDataGenerator`, `…preprocessing.text`; `np_utils`, `keras.layers.core` and "
         "other modules that are gone; `K.get_value`, `K.image_dim_ordering`": [

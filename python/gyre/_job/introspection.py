@@ -45,6 +45,11 @@ def ddl_built() -> bool:
     return False
 
 
+def sycl_built() -> bool:
+    """False."""
+    return False
+
+
 def ccl_built() -> bool:
     """False."""
     return False

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 SHIM = Path(__file__).parent.resolve()
+# Its sitecustomize gives a part of these names, and leaves that to this one.
+HOROVOD_SHIM = SHIM.parent / "_horovod_shim"
 
 
 class _FirstImport(importlib.abc.MetaPathFinder):
@@ -24,14 +26,14 @@ class _FirstImport(importlib.abc.MetaPathFinder):
         if fullname.partition(".")[0] not in ("keras", "tensorflow"):
             return None
         sys.meta_path.remove(self)
-        finder = importlib.import_module("gyre.keras_2018").install()
+        finder = importlib.import_module("gyre.keras_2018").install_names()
         spec: importlib.machinery.ModuleSpec | None = finder.find_spec(fullname, path, target)
         return spec
 
 
 def _run_the_next() -> None:
     """The sitecustomize that Python would have run without this one."""
-    others = [entry for entry in sys.path if Path(entry or ".").resolve() != SHIM]
+    others = [entry for entry in sys.path if Path(entry or ".").resolve() not in (SHIM, HOROVOD_SHIM)]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
     if spec is not None and spec.loader is not None:
         module = importlib.util.module_from_spec(spec)

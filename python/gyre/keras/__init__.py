@@ -25,6 +25,7 @@ from gyre._job.introspection import (
     mpi_threads_supported,
     nccl_built,
     rocm_built,
+    sycl_built,
 )
 from gyre._job.joining import join
 from gyre._job.place import (
@@ -103,6 +104,7 @@ __all__ = [
     "start_timeline",
     "statistics",
     "stop_timeline",
+    "sycl_built",
 ]
 
 Average = ReduceOperation.AVERAGE

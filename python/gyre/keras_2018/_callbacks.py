@@ -7,7 +7,7 @@ import importlib
 import importlib.util
 from typing import Any
 
-from gyre.keras_2018._report import report
+from gyre._keras_2.report import report
 
 _TENSOR_BOARD = (
     "log_dir",

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from gyre.keras_2018._report import report
+from gyre._keras_2 import models
+from gyre._keras_2.report import report
 
 # What metrics were called in the logs.
 _METRICS = {
@@ -20,17 +21,14 @@ _METRICS = {
     "msle": "mean_squared_logarithmic_error",
 }
 _COMPILE = ("optimizer", "loss", "metrics", "loss_weights", "sample_weight_mode", "weighted_metrics", "target_tensors")
-_QUEUES = ("max_queue_size", "max_q_size", "workers", "nb_worker", "use_multiprocessing", "pickle_safe")
 
 
 def patch_classes(keras: Any) -> None:
     """Of Keras, for all of its names."""
+    models.patch_classes(keras)
     model = keras.Model
     model.compile = _compile(model.compile)
     model.fit = _fit(model.fit)
-    model.fit_generator = _fit_generator
-    model.evaluate_generator = _evaluate_generator
-    model.predict_generator = _predict_generator
     model.predict_classes = _predict_classes
     model.predict_proba = _predict_proba
     model.save_weights = _save_weights(model.save_weights)
@@ -55,56 +53,20 @@ def _compile(inherited: Any) -> Any:
         for name in ("metrics", "weighted_metrics"):
             if name in given:
                 given[name] = _named_as_2018(given[name])
-        for name in ("experimental_run_tf_function", "sample_weight_mode", "target_tensors"):
-            if given.pop(name, None) is not None:
-                report(f"compile({name}=)", "has no effect")
         return inherited(self, **given)
 
     return compile_model
 
 
-def _without_queues(options: dict[str, Any]) -> dict[str, Any]:
-    for name in _QUEUES:
-        if options.pop(name, None) is not None:
-            report(f"{name}=", "has no effect: batches are made in the thread that trains")
-    if "nb_epoch" in options:
-        report("nb_epoch=", "epochs=")
-        options["epochs"] = options.pop("nb_epoch")
-    return options
-
-
 def _fit(inherited: Any) -> Any:
     @functools.wraps(inherited)
     def fit(self: Any, *arguments: Any, **options: Any) -> Any:
-        return inherited(self, *arguments, **_without_queues(options))
+        if "nb_epoch" in options:
+            report("nb_epoch=", "epochs=")
+            options["epochs"] = options.pop("nb_epoch")
+        return inherited(self, *arguments, **options)
 
     return fit
-
-
-# The positional arguments of the old methods, after the generator.
-_FIT = ("steps_per_epoch", "epochs", "verbose", "callbacks", "validation_data", "validation_steps", "class_weight")
-_EVALUATE = ("steps",)
-
-
-def _named(names: tuple[str, ...], arguments: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
-    if len(arguments) > len(names):
-        raise TypeError(f"more than {len(names)} positional arguments after the generator; give them by name")
-    return _without_queues({**dict(zip(names, arguments, strict=False)), **options})
-
-
-def _fit_generator(self: Any, generator: Any, *arguments: Any, **options: Any) -> Any:
-    report("fit_generator()", "fit()")
-    return self.fit(generator, **_named(_FIT, arguments, options))
-
-
-def _evaluate_generator(self: Any, generator: Any, *arguments: Any, **options: Any) -> Any:
-    report("evaluate_generator()", "evaluate()")
-    return self.evaluate(generator, **{"verbose": 0, **_named(_EVALUATE, arguments, options)})
-
-
-def _predict_generator(self: Any, generator: Any, *arguments: Any, **options: Any) -> Any:
-    report("predict_generator()", "predict()")
-    return self.predict(generator, **{"verbose": 0, **_named(_EVALUATE, arguments, options)})
 
 
 def _predict_classes(self: Any, x: Any, batch_size: int | None = None, verbose: int = 0) -> Any:

@@ -9,9 +9,11 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from gyre._keras_2.finder import Names
+from gyre._keras_2.report import report
+from gyre._keras_2.tensorflow_2 import patch_legacy_backend, patch_legacy_optimizers
 from gyre.errors import UnsupportedError
-from gyre.keras_2018 import _callbacks, _models, _optimizers
-from gyre.keras_2018._report import report
+from gyre.keras_2018 import _callbacks, _horovod, _models, _optimizers
 
 _LAYERS = (
     "advanced_activations",
@@ -27,8 +29,7 @@ _LAYERS = (
     "wrappers",
 )
 
-#: Modules of Keras that are gone, and the one that has their names now: inside Keras ("" is Keras itself), or absolute.
-ALIASES = {
+_ALIASES = {
     **{f"layers.{name}": "layers" for name in _LAYERS},
     **{f"utils.{name}": "utils" for name in ("data_utils", "generic_utils", "np_utils", "vis_utils")},
     **dict.fromkeys(("engine", "engine.base_layer", "engine.topology", "engine.training"), ""),
@@ -61,7 +62,7 @@ def _add_gone_modules(module: Any, inside: str) -> None:
     """`keras.utils.np_utils` as an attribute: importing it is done by Finder."""
 
     def find(name: str) -> Any:
-        if (f"{inside}.{name}" if inside else name) not in ALIASES:
+        if (f"{inside}.{name}" if inside else name) not in _ALIASES:
             raise _missing(module, name)
         return importlib.import_module(f"{module.__name__}.{name}")
 
@@ -142,16 +143,17 @@ def _add_legacy(names_of: str) -> Callable[[Any], None]:
     return patch
 
 
-#: By module of Keras ("" is Keras itself): what to do when it has been imported.
-PATCHES: dict[str, Callable[[Any], None]] = {
+_PATCHES: dict[str, Callable[[Any], None]] = {
     "": _patch_keras,
     "backend": _patch_backend,
     "layers": lambda module: _add_gone_modules(module, "layers"),
     "models": _patch_models,
     "optimizers": _patch_optimizers,
+    "optimizers.legacy": patch_legacy_optimizers,
     "preprocessing": lambda module: _add_gone_modules(module, "preprocessing"),
     "preprocessing.image": _add_legacy("image"),
     "preprocessing.sequence": _add_legacy("sequence"),
+    "src.legacy.backend": patch_legacy_backend,
     "utils": lambda module: _add_gone_modules(module, "utils"),
 }
 
@@ -222,9 +224,15 @@ def _patch_tensorflow(module: Any) -> None:
     add_fallback(module, find)
 
 
-#: By module of TensorFlow: as PATCHES. Its summary module is imported under two names.
-PATCHES_OF_TENSORFLOW: dict[str, Callable[[Any], None]] = {
-    "tensorflow": _patch_tensorflow,
-    "tensorflow.summary": _callbacks.add_scalar_summaries,
-    "tensorflow._api.v2.summary": _callbacks.add_scalar_summaries,
-}
+NAMES = Names(
+    "--keras-2018",
+    patches=_PATCHES,
+    others={
+        "tensorflow": _patch_tensorflow,
+        # It is imported under two names.
+        "tensorflow.summary": _callbacks.add_scalar_summaries,
+        "tensorflow._api.v2.summary": _callbacks.add_scalar_summaries,
+        "gyre.keras.callbacks": _horovod.patch_callbacks,
+    },
+    aliases=_ALIASES,
+)

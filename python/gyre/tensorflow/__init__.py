@@ -28,6 +28,7 @@ from gyre._job.introspection import (
     mpi_threads_supported,
     nccl_built,
     rocm_built,
+    sycl_built,
 )
 from gyre._job.objects import allgather_object, broadcast_object
 from gyre._job.place import (
@@ -140,6 +141,7 @@ __all__ = [
     "start_timeline",
     "statistics",
     "stop_timeline",
+    "sycl_built",
 ]
 
 Average = ReduceOperation.AVERAGE

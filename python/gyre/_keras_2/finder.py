@@ -1,4 +1,4 @@
-"""Finds Keras's and TensorFlow's modules as Python does, and gives them the names of 2018 when they have run."""
+"""Finds Keras's and TensorFlow's modules as Python does, and gives them names of former versions when they have run."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import importlib.abc
 import importlib.machinery
 import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from gyre.keras_2018._names import ALIASES, PATCHES, PATCHES_OF_TENSORFLOW
-from gyre.keras_2018._report import report
+from gyre._keras_2.report import name_option, report
 
 # The names under which Keras is imported. tf.keras is the second, or, imported as a module, the third.
 _ROOTS = ("keras._tf_keras.keras", "tensorflow.keras", "keras")
@@ -27,21 +27,66 @@ def _place_in_keras(name: str) -> tuple[str, str] | None:
     return None
 
 
+@dataclass(frozen=True)
+class Names:
+    """What a program gets."""
+
+    option: str
+    """Of `gyre run`: what the reports name."""
+    patches: Mapping[str, Callable[[Any], None]]
+    """By module of Keras ("" is Keras itself): what to do when it has been imported."""
+    others: Mapping[str, Callable[[Any], None]] = field(default_factory=dict)
+    """The same by the full name of a module."""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Modules of Keras that are gone, and the one that has their names now: inside Keras, or absolute."""
+
+    def patch_of(self, module: str) -> Callable[[Any], None] | None:
+        """By the full name of a module."""
+        place = _place_in_keras(module)
+        return self.others.get(module) or (self.patches.get(place[1]) if place is not None else None)
+
+
+def install(names: Names) -> Finder:
+    """From now on imports get these names, in place of those that were installed before, and so do modules that have
+    been imported if none were. Once for a process."""
+    former = [finder for finder in sys.meta_path if isinstance(finder, Finder)]
+    for finder in former:
+        if finder.names is names:
+            return finder
+        sys.meta_path.remove(finder)
+    name_option(names.option)
+    finder = Finder(names)
+    sys.meta_path.insert(0, finder)
+    if not former:
+        for name, module in list(sys.modules.items()):
+            patch = names.patch_of(name)
+            if patch is not None:
+                patch(module)
+    return finder
+
+
+def is_installed() -> bool:
+    """Whether any names are."""
+    return any(isinstance(finder, Finder) for finder in sys.meta_path)
+
+
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """In sys.meta_path before Python's own."""
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname in PATCHES_OF_TENSORFLOW:
-            return _found(fullname, path, target, then=PATCHES_OF_TENSORFLOW[fullname])
+        patch = self.names.patch_of(fullname)
+        if patch is not None:
+            return _found(fullname, path, target, then=patch)
         place = _place_in_keras(fullname)
         if place is None:
             return None
         root, inside = place
-        if inside in PATCHES:
-            return _found(fullname, path, target, then=PATCHES[inside])
-        if inside in ALIASES:
+        if inside in self.names.aliases:
             spec = _found(fullname, path, target)
             return spec or importlib.machinery.ModuleSpec(fullname, self, loader_state=(root, inside))
         return None
@@ -49,7 +94,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
         """A module that Keras no longer has: the names of the one that has them now."""
         root, inside = spec.loader_state
-        other = ALIASES[inside]
+        other = self.names.aliases[inside]
         target = other if other.startswith("keras.") else ".".join(filter(None, (root, other)))
         report(f"keras.{inside}", f"the names of {target}")
         module = types.ModuleType(spec.name)
