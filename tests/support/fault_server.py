@@ -93,12 +93,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.head(206 if partial else 200, len(body), name, (first, last, len(contents)) if partial else None)
         if fault in ("reset", "short"):
             body = body[: len(body) // 2]
+        with server.lock:
+            server.sent_bytes += len(body)  # Before a reader that has it all can look.
         try:
             self.wfile.write(body)
-        except OSError:
-            return  # The reader had enough.
-        with server.lock:
-            server.sent_bytes += len(body)
+        except OSError:  # The reader had enough.
+            with server.lock:
+                server.sent_bytes -= len(body)
+            return
         if fault == "reset":
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         if fault in ("reset", "short"):
