@@ -158,7 +158,7 @@ bool PlanLane::finish_step_for(std::chrono::milliseconds patience) {
   if (failure_) throw Error(*failure_);
   if (next_bucket_ < layout_.buckets.size()) return false;
   recorder_.finished(SteadyClock::now());
-  finisher_ = std::this_thread::get_id();
+  finisher_ = ThreadIdentity::current();
   step_mark_.end();
   begin_step();
   return true;
@@ -204,7 +204,7 @@ std::optional<std::pair<ThreadIdentity, Awaited>> PlanLane::wait() const {
   return std::pair(closer_, std::move(awaited));
 }
 
-std::optional<std::pair<std::thread::id, PlanStep>> PlanLane::owed() const {
+std::optional<std::pair<ThreadIdentity, PlanStep>> PlanLane::owed() const {
   const MutexLock lock(mutex_);
   if (closing_step_ || failure_ || stopping_) return std::nullopt;
   const bool complete = std::ranges::all_of(missing_, [](std::size_t count) { return count == 0; });

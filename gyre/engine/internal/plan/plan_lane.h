@@ -73,7 +73,7 @@ class PlanLane final : public Plan {
   std::optional<std::pair<ThreadIdentity, Awaited>> wait() const;
   /// The step under way if this rank has not brought all gradients to it, and the thread that has brought them so far:
   /// the one that ended the last step; none before that.
-  std::optional<std::pair<std::thread::id, PlanStep>> owed() const;
+  std::optional<std::pair<ThreadIdentity, PlanStep>> owed() const;
 
   /// Fails the plan with kShutDown and ends its thread, after the buckets whose tensors are all in: other ranks may
   /// count on them. When those do not take part within the shutdown timeout, the group is aborted.
@@ -129,7 +129,7 @@ class PlanLane final : public Plan {
   bool gave_up_ GYRE_GUARDED_BY(mutex_) = false;              // and for the last time.
   int deadlock_checks_ GYRE_GUARDED_BY(mutex_) = 0;           // Asked for since it was closed.
   ThreadIdentity closer_ GYRE_GUARDED_BY(mutex_);             // Who ends this step, while it is being closed.
-  std::thread::id finisher_ GYRE_GUARDED_BY(mutex_);          // Who ended the last step; none before that.
+  ThreadIdentity finisher_ GYRE_GUARDED_BY(mutex_);           // Who ended the last step; none before that.
   std::optional<Error> failure_ GYRE_GUARDED_BY(mutex_);
   std::thread thread_;
 };

@@ -15,6 +15,14 @@ namespace {
 /// Asks the kernel, not /proc, which may be absent, or show the numbers of another process namespace.
 bool has_ended(pid_t thread) { return ::syscall(SYS_tgkill, ::getpid(), thread, 0) != 0 && errno == ESRCH; }
 
+/// Of the thread that has ended a plan's last step: not if it has ended, or is one of a pool (TensorFlow's) that did so
+/// for another thread and sleeps, if the caller `sees_pools`. Then any thread of the rank may bring the next step.
+bool may_bring_by_itself(const ThreadIdentity& thread, bool sees_pools) {
+  if (thread.id == std::thread::id()) return false;
+  if (thread.number == 0) return true;
+  return !has_ended(thread.number) && !(sees_pools && is_idle_in_pool(thread.number));
+}
+
 }  // namespace
 
 void ProcessWaits::add(Source* source) {
@@ -76,7 +84,7 @@ RankState ProcessWaits::look(const Source* asking, const std::vector<ProgramThre
   const auto number_of = [&](std::thread::id thread) {
     return static_cast<std::size_t>(std::ranges::find(threads, thread) - threads.begin());
   };
-  std::vector<std::pair<std::thread::id, OwedStep>> owed;
+  std::vector<std::pair<ThreadIdentity, OwedStep>> owed;
   for (Source* source : sources_) {
     Source::Report report = source->report();
     for (auto& [thread, awaited] : report.waits) {
@@ -93,12 +101,12 @@ RankState ProcessWaits::look(const Source* asking, const std::vector<ProgramThre
     if (source != asking) state.engines.push_back(std::move(report.state));
   }
   for (auto& [thread, step] : owed) {
-    const std::size_t number = number_of(thread);
-    if (number == threads.size() && thread != std::thread::id()) {
-      threads.push_back(thread);  // It waits for nothing that is known here.
+    const std::size_t number = number_of(thread.id);
+    if (number == threads.size() && may_bring_by_itself(thread, program_threads != nullptr)) {
+      threads.push_back(thread.id);  // It waits for nothing that is known here.
       state.threads.emplace_back();
     }
-    if (thread != std::thread::id()) step.thread = static_cast<int>(number);
+    if (number < threads.size()) step.thread = static_cast<int>(number);
     state.owed.push_back(step);
   }
   // Last, and under the mutex: a thread that has begun to use Gyre meanwhile waits in note_this_thread() and is found.

@@ -26,7 +26,7 @@ class ProcessWaits {
    public:
     struct Report {
       std::vector<std::pair<ThreadIdentity, Awaited>> waits;
-      std::vector<std::pair<std::thread::id, PlanStep>> owed;  ///< And the thread that owes it; none: not known.
+      std::vector<std::pair<ThreadIdentity, PlanStep>> owed;  ///< And the thread that owes it; none: not known.
       EngineState state;
     };
     virtual ~Source() = default;

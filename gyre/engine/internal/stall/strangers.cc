@@ -48,6 +48,7 @@ const std::vector<Pool>& pools() {
       {"pt_autograd", {"libtorch", "libc10"}},
       {"pt_tcpstore", {"libtorch", "libc10"}},
       {"", {"libtorch_cpu"}, true},  // pthreadpool's, a part of it.
+      {"", {"libtensorflow"}},
   };
   return known;
 }
@@ -195,7 +196,27 @@ std::optional<std::string> describe_stranger(pid_t thread, const std::vector<Pro
   return fmt::format("thread {} ('{}')", thread, *name);
 }
 
+/// Tells idle threads of pools from others.
+class PoolFinder {
+ public:
+  bool is_idle(pid_t thread) {
+    if (!memory_) memory_ = read_memory_map();
+    const auto asleep = look_at(thread, *memory_, own_);
+    if (!asleep) return false;
+    return is_idle_in_pool(*asleep, memory_->code, [&](std::uintptr_t address) {
+      std::array<std::byte, kLongestCall> before{};
+      return !own_.read(address - before.size(), before) || may_end_with_call(before);
+    });
+  }
+
+ private:
+  std::optional<Memory> memory_;  ///< Read when it is needed.
+  const OwnMemory own_;
+};
+
 }  // namespace
+
+bool is_idle_in_pool(pid_t thread) { return proc_has_our_numbers() && PoolFinder().is_idle(thread); }
 
 bool may_end_with_call(std::span<const std::byte> code) {
 #if defined(__x86_64__)
@@ -256,19 +277,12 @@ std::vector<std::string> find_strangers(const std::vector<pid_t>& known,
   }
   const auto threads = threads_of_process();
   if (!threads) return {"threads that Gyre cannot see, because /proc does not show them"};
-  std::optional<Memory> memory;
-  const OwnMemory own;
-  const auto is_call_before = [&](std::uintptr_t address) {
-    std::array<std::byte, kLongestCall> before{};
-    return !own.read(address - before.size(), before) || may_end_with_call(before);
-  };
+  PoolFinder pools;
   for (const pid_t thread : *threads) {
     if (std::ranges::find(known, thread) != known.end() || OwnThread::is(thread)) continue;
     const auto is_it = [&](const ProgramThread& one) { return one.number == thread && one.serves_library; };
     if (std::ranges::any_of(program_threads, is_it)) continue;
-    if (!memory) memory = read_memory_map();
-    const auto asleep = look_at(thread, *memory, own);
-    if (asleep && is_idle_in_pool(*asleep, memory->code, is_call_before)) continue;
+    if (pools.is_idle(thread)) continue;
     if (auto description = describe_stranger(thread, program_threads)) add(std::move(*description));
   }
   if (more > 0) strangers.push_back(fmt::format("{} more", more));

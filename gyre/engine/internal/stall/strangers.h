@@ -24,6 +24,9 @@ namespace gyre::engine::internal {
 std::vector<std::string> find_strangers(const std::vector<pid_t>& known,
                                         const std::vector<ProgramThread>& program_threads);
 
+/// Whether a thread of this process, by its kernel number, is idle in a pool of a library, as far as /proc says.
+bool is_idle_in_pool(pid_t thread);
+
 /// Executable pages.
 struct CodeRange {
   std::uintptr_t begin = 0;

@@ -30,6 +30,9 @@ constexpr std::uintptr_t kTorch = 0x3000;
 constexpr std::uintptr_t kProgram = 0x4000;
 constexpr std::uintptr_t kNoFile = 0x5000;
 constexpr std::uintptr_t kBlas = 0x6000;
+constexpr std::uintptr_t kCxx = 0x7000;
+constexpr std::uintptr_t kFlow = 0x8000;
+constexpr std::uintptr_t kFlowOps = 0x9000;
 constexpr std::uintptr_t kData = 0x100000;
 
 const std::vector<CodeRange>& code() {
@@ -40,6 +43,9 @@ const std::vector<CodeRange>& code() {
       {kProgram, kProgram + 0x1000, "python3.11"},
       {kNoFile, kNoFile + 0x1000, ""},
       {kBlas, kBlas + 0x1000, "libscipy_openblas64_-32a4.so"},
+      {kCxx, kCxx + 0x1000, "libstdc++.so.6.0.30"},
+      {kFlow, kFlow + 0x1000, "libtensorflow_framework.so.2"},
+      {kFlowOps, kFlowOps + 0x1000, "libtensorflow_cc.so.2"},
   };
   return ranges;
 }
@@ -72,6 +78,8 @@ TEST(StrangersTest, a_thread_is_idle_in_a_pool_only_if_all_its_code_is_the_pools
       {"torch's in a wait of the C library", {"python", true, kLibc + 1, {kLibc + 9, kTorch + 9, kLibc + 5}}, false},
       {"in torch's, which nothing called", {"python", true, kTorch + 1, {kData}}, false},
       {"deeper in torch's", {"python", true, kLibc + 1, {kTorch + 9, kTorch + 7, kLibc + 5}}, false},
+      {"TensorFlow's, idle", {"tf_Compute", true, kLibc + 1, {kCxx + 9, kFlow + 9, kFlowOps + 9, kLibc + 5}}, true},
+      {"TensorFlow's, in a Python function", {"tf_Compute", true, kLibc + 1, {kProgram + 7, kFlowOps + 9}}, false},
       {"nowhere", {"python", false, kData, {kData}}, false},
       {"with bits above the address",
        {"python", false, kGomp + 1, {(std::uintptr_t{0xab} << 56) | (kProgram + 7)}},
