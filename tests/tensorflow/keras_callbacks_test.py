@@ -13,25 +13,8 @@ import numpy
 import tensorflow as tf
 from expectations import fails_with
 from gyre.errors import InvalidArgumentError, MismatchError, PeerLeftError, PeerLostError, UnsupportedError
+from keras_fits import BROADCAST, check_same_on_all_ranks, compiled, fit
 from keras_models import network, samples, weights
-
-BROADCAST = hvd.callbacks.BroadcastGlobalVariablesCallback
-
-
-def compiled(model: Any, optimizer: Any | None = None, **options: Any) -> Any:
-    model.compile(optimizer or hvd.DistributedOptimizer(keras.optimizers.SGD(0.05, momentum=0.9)), "mse", **options)
-    return model
-
-
-def check_same_on_all_ranks(model: Any) -> None:
-    optimizer = [variable.numpy().ravel() for variable in model.optimizer.variables]
-    rows = hvd.allgather(numpy.concatenate([weights(model), *optimizer]).astype("float32")[None])
-    assert all(row.tobytes() == rows[0].tobytes() for row in rows), "the ranks' bits differ"
-
-
-def fit(model: Any, *callbacks: Any, count: int = 16, **options: Any) -> Any:
-    inputs, targets = samples(count, seed=hvd.rank())
-    return model.fit(inputs, targets, batch_size=4, verbose=0, callbacks=list(callbacks), **options)
 
 
 def ranks_start_alike() -> None:
@@ -234,6 +217,10 @@ def ranks_have_unequal_batches() -> None:
     assert rows[0, 0] > 0
     # Keras also counts the call that finds the end of the data.
     assert int(model.optimizer.iterations.numpy()) == 3
+    # Several batches in one call of TensorFlow, in which ranks do not meet at their callbacks.
+    model = compiled(network(seed=rank), steps_per_execution=3)
+    fit(model, BROADCAST(0), hvd.callbacks.MetricAverageCallback(), count=[8, 12, 28][rank], epochs=2)
+    check_same_on_all_ranks(model)
 
 
 def test_ranks_with_fewer_batches_wait_for_the_others(run_ranks) -> None:

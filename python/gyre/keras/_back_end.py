@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import keras
@@ -43,6 +44,9 @@ class BackEnd(Protocol):
 
     def conditionally(self, condition: Any, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
         """Calls one of them, for its effects."""
+
+    def outside_of_graphs(self) -> AbstractContextManager[None]:
+        """Where variables have values, while a graph is traced."""
 
 
 def back_end() -> BackEnd:

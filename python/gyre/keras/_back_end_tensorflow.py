@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import tensorflow as tf
@@ -55,3 +56,7 @@ class TensorFlowBackEnd:
             return run
 
         tf.cond(condition, effect_of(then), effect_of(otherwise))
+
+    def outside_of_graphs(self) -> AbstractContextManager[None]:
+        scope: AbstractContextManager[None] = tf.init_scope()
+        return scope

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -71,3 +72,6 @@ class TorchBackEnd:
             then()
         else:
             otherwise()
+
+    def outside_of_graphs(self) -> AbstractContextManager[None]:
+        return nullcontext()

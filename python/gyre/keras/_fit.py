@@ -2,7 +2,8 @@
 
 Its callbacks share one of these for a model. It
 * broadcasts the root's variables before the first batch, if a callback asks for it,
-* checks after the first batch that every trainable variable was exchanged and is equal on all ranks,
+* checks that the ranks' optimizers exchange alike, after the first batch that every trainable variable was exchanged
+  and is equal on all ranks, at the end of an epoch that the learning rates are, and at the end the variables again,
 * waits at the end of an epoch for ranks with more batches, and gives all ranks the state of the last one,
 * ends fit() on all ranks after the same epoch, if a callback on any of them asks for that (EarlyStopping),
 * raises Gyre's own error where TensorFlow would raise one that only quotes it.
@@ -51,13 +52,18 @@ class Fit:
         self._checked_exchange = False
         self._checked_replicas = False
         self._in_epoch = False
+        self._agreed_on_options = False
+        self._differ = False  # Replicas that were found to.
+        self._all_end = False  # After the last epoch all ranks end fit().
         self.batches = 0  # This rank's, of the epoch.
 
     def begin(self) -> None:
         """on_train_begin(), of each callback."""
         self._checked_exchange = self._checked_replicas = self._in_epoch = False
+        self._differ = self._all_end = False
         if current().size > 1:
-            self._agree_on_stops()
+            self._agree_on_options()
+            self._follow_history()
         if current().size > 1 and keras.backend.backend() == "tensorflow":
             self._prepare_tensorflow()
 
@@ -89,9 +95,10 @@ class Fit:
             self._checked_exchange = True
         if self._root is not None:
             self._broadcast()  # The model was not built before; the next batch shows whether the ranks stay equal.
-        else:
-            self._check_replicas()
+        elif getattr(self._model, "steps_per_execution", 1) == 1 and self._has_stepped():
+            self._check_replicas("after the first batch")
             self._checked_replicas = True
+        # Else ranks with few batches have made fewer steps by now: at the end of the epoch.
 
     def end_batches(self) -> None:
         """All batches of an epoch are done: before its validation, or at its end. Collective."""
@@ -104,33 +111,65 @@ class Fit:
             # Every operation, for the rows of sparse gradients: this rank has none.
             last = join(process_set=process_set, every_operation=True)
             runtime = runtime_of(process_set)
-            steps = numpy.array([sum(int(one.iterations.numpy()) for one in self._optimizers())])
-            [handle] = arrays.run(runtime, [arrays.request(runtime, Kind.ALLGATHER, steps)])
+            steps = sum(int(one.iterations.numpy()) for one in self._optimizers())
+            rates = [_rate_of(one) for one in self._optimizers()]
+            unchecked = not self._checked_replicas and self._root is None
+            own = numpy.array([[steps, unchecked, *rates]], numpy.float64)
+            [handle] = arrays.run(runtime, [arrays.request(runtime, Kind.ALLGATHER, own)])
             memory, shape, _ = handle.take_result()
-            if len(set(arrays.array_over(memory, steps.dtype, shape).tolist())) > 1:
+            everybodys = arrays.array_over(memory, own.dtype, shape)
+            if len(set(everybodys[:, 0].tolist())) == 1:
+                _check_rates(everybodys[:, 2:], process_set)
+            else:
                 _state.broadcast(runtime, self._variables(), root_in(process_set, last, "fit"), _WHAT)
                 for one in self._distributions():
                     one.forget_passes()  # The ranks' numbers of passes since their last step differ.
+            if process_set is global_process_set and everybodys[:, 1].all():
+                self._check_replicas("after the first epoch")
+        # Also on a rank that had no batch yet: the others have compared theirs.
+        self._checked_replicas = self._root is None
 
-    def _agree_on_stops(self) -> None:
+    def _agree_on_options(self) -> None:
+        """MismatchError if the ranks' optimizers would not meet. Once for all callbacks of a fit()."""
+        if self._agreed_on_options:
+            return
+        self._agreed_on_options = True
+        for process_set in self._process_sets():
+            own = [
+                f"backward_passes_per_step={one.passes_per_step}, "
+                f"average_aggregated_gradients={one.average_passes}, sparse_as_dense={one.sparse_as_dense}"
+                for one in self._distributions()
+                if one.process_set is process_set
+            ]
+            arrays.check_equal(runtime_of(process_set), "\n".join(own), "the options of DistributedOptimizer")
+
+    def _follow_history(self) -> None:
         """fit() looks whether to stop after its callbacks have seen an epoch. Keras's History comes after those of the
-        program."""
-        history = self._model.history
+        program, and sees what they leave. A loop that calls callbacks itself may have none."""
+        history = getattr(self._model, "history", None)
         if not isinstance(history, keras.callbacks.History) or "on_epoch_end" in vars(history):
             return
-        inherited = history.on_epoch_end
+        inherited, end = history.on_epoch_end, history.on_train_end
 
         def on_epoch_end(epoch: int, logs: Any = None) -> None:
             inherited(epoch, logs)
+            goes_on = epoch + 1 < (history.params or {}).get("epochs", 0)
             for process_set in self._process_sets():
-                runtime, own = runtime_of(process_set), numpy.array([int(self._model.stop_training)])
+                runtime, own = runtime_of(process_set), numpy.array([bool(self._model.stop_training), goes_on], int)
                 any_of_them = numpy.empty_like(own)
                 maximum = Reduction(ReduceOperation.MAX)
                 request = arrays.request(runtime, Kind.ALLREDUCE, own, target=any_of_them, reduction=maximum)
                 arrays.run(runtime, [request])
                 self._model.stop_training = bool(any_of_them[0])
+                self._all_end = bool(any_of_them[0] or not any_of_them[1])
 
-        history.on_epoch_end = on_epoch_end
+        def on_train_end(logs: Any = None) -> None:
+            end(logs)
+            self._agreed_on_options = False
+            if self._all_end and self._checked_replicas and not self._differ:
+                self._check_replicas("at the end of fit()", may_raise=False)
+
+        history.on_epoch_end, history.on_train_end = on_epoch_end, on_train_end
 
     def _optimizers(self) -> list[Any]:
         """All that are found on the model: a subclass of Model may have several."""
@@ -168,14 +207,20 @@ class Fit:
     def _check_exchange(self) -> None:
         """UnsupportedError if a trainable variable was not exchanged in the first batch."""
         distributions = self._distributions()
-        known = {key for one in distributions for key in (*one.exchanged, *one.local)}
+        # In a loop of its own another model's optimizer may train this one, as a part of that.
+        considered = distributions if getattr(self._model, "history", None) is not None else list(Distribution.all)
+        known = {key for one in considered for key in (*one.exchanged, *one.local)}
         missing = [variable for variable in self._model.trainable_variables if id(variable) not in known]
         if missing:
             raise UnsupportedError(_unexchanged(missing, self._model, distributions))
 
-    def _check_replicas(self) -> None:
-        """After a batch: whether the ranks' trainable variables are equal, as they must be if all began as equals and
-        every gradient was reduced."""
+    def _has_stepped(self) -> bool:
+        """Whether the optimizers have applied what they have added up."""
+        return all(one.passes is None or int(one.passes.numpy()) == 0 for one in self._distributions())
+
+    def _check_replicas(self, when: str, *, may_raise: bool = True) -> None:
+        """Whether the ranks' trainable variables are equal, as they must be if all began as equals and every gradient
+        was reduced."""
         distributions = self._distributions()
         kept = self._kept | {key for one in distributions for key in one.local}
         if any(one.process_set is not global_process_set for one in distributions):
@@ -185,23 +230,47 @@ class Fit:
         )
         if found is None:
             return
+        self._differ = True
         variable, ranks = found
         where = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
-        differs = f"after the first batch '{variable.path}' on {where} differs from rank 0"
-        if self._was_broadcast:
+        differs = f"{when} '{variable.path}' on {where} differs from rank 0"
+        if self._was_broadcast and may_raise:
             raise MismatchError(
                 f"{differs}, though all ranks began with the same values: something differs between the ranks "
                 "besides their data (the learning rate, another optimizer, a train_step() or callback that assigns to "
                 "it). Make that the same on all ranks, or keep the variable local with register_local_var() and "
                 "local_variables="
             )
-        if current().rank == 0:
-            warnings.warn(
-                f"{differs}: the ranks did not begin with the same values, and averaged gradients change them all "
-                "alike. Add BroadcastGlobalVariablesCallback(0) to fit()'s callbacks, or use one seed on all ranks",
-                RuntimeWarning,
-                stacklevel=stacklevel_of_program(),
+        if may_raise:
+            why = (
+                "the ranks did not begin with the same values, and averaged gradients change them all alike. Add "
+                "BroadcastGlobalVariablesCallback(0) to fit()'s callbacks, or use one seed on all ranks"
             )
+        else:
+            why = (
+                "a callback has changed it by what this rank alone has seen (EarlyStopping(restore_best_weights=True), "
+                "say). Put MetricAverageCallback before those that decide by metrics"
+            )
+        if current().rank == 0:
+            warnings.warn(f"{differs}: {why}", RuntimeWarning, stacklevel=stacklevel_of_program())
+
+
+def _rate_of(optimizer: Any) -> float:
+    return float(keras.ops.convert_to_numpy(optimizer.learning_rate))
+
+
+def _check_rates(rates: Any, process_set: ProcessSet) -> None:
+    """`rates`: a row for each rank of the set, a column for each optimizer."""
+    for rank, row in enumerate(rates):
+        for first, other in zip(rates[0], row, strict=True):
+            if first != other and not numpy.isnan([first, other]).all():
+                names = [process_set.ranks[one] if process_set.ranks else one for one in (0, rank)]
+                raise MismatchError(
+                    f"the learning rate is {first:g} on rank {names[0]} and {other:g} on rank {names[1]}, so "
+                    "their models are no longer the same. A callback has changed it by what one rank has seen: put "
+                    "MetricAverageCallback before those that decide by metrics (ReduceLROnPlateau), and give all ranks "
+                    "the same schedule"
+                )
 
 
 class _Step:

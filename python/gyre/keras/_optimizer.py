@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+import warnings
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import keras
 
@@ -14,16 +16,20 @@ from gyre._job.compression import Compression, Compressor, wire_format_of
 from gyre._job.gradient_exchange import NO_GROUP, ExchangeOptions, GradientExchange, Layout
 from gyre._job.process_sets import ProcessSet, global_process_set, runtime_of
 from gyre._operations import ReduceOperation, Reduction
+from gyre._program_position import stacklevel_of_program
 from gyre._runtime import Runtime, current
 from gyre.errors import CallOrderError, InvalidArgumentError, UnsupportedError
+from gyre.keras import _state
 from gyre.keras._back_end import BackEnd, back_end
 
 AnyOptimizer = TypeVar("AnyOptimizer")
 
 
-@dataclass
+@dataclass(eq=False)
 class Distribution:
     """What DistributedOptimizer adds to an optimizer. Copies and pickles of the optimizer share or lose it."""
+
+    all: ClassVar[weakref.WeakSet[Distribution]] = weakref.WeakSet()  # Of this process.
 
     runtime: Runtime
     exchange: GradientExchange | None  # None with one rank: nothing to exchange.
@@ -41,6 +47,10 @@ class Distribution:
     accumulators: list[Any] = field(default_factory=list)  # and where passes are added up.
     passes: Any = None  # A variable: passes since the last step.
     applying: bool = False
+    compared_start: bool = False
+
+    def __post_init__(self) -> None:
+        self.all.add(self)
 
     def __deepcopy__(self, memo: object) -> Distribution:
         return self
@@ -70,6 +80,10 @@ class DistributedMixin:
             return inherited.apply(grads)  # Raises Keras's own error.
         known = self._trainable_variables if trainable_variables is None else list(trainable_variables)
         state.applying = True
+        state.exchanged.update((id(variable), variable) for variable in known if id(variable) not in state.local)
+        if not state.compared_start and state.exchange is not None:
+            state.compared_start = True
+            _compare_start(state, known)
         if state.passes_per_step == 1:
             return inherited.apply(_reduced(state, list(grads), known), known)
         return _accumulate(self, state, list(grads), known, inherited.apply)
@@ -104,7 +118,6 @@ def _path(variable: Any) -> str:
 def _reduced(state: Distribution, grads: list[Any], variables: Sequence[Any]) -> list[Any]:
     """The gradients, with those that are exchanged replaced by the reduced ones."""
     if state.exchange is None:
-        state.exchanged.update((id(variable), variable) for variable in variables)
         return grads
     _refuse_inside_loss_scaling()
     result = list(grads)
@@ -115,7 +128,6 @@ def _reduced(state: Distribution, grads: list[Any], variables: Sequence[Any]) ->
             if gradient is not None and state.scale_local_gradients:
                 result[index] = state.back_end.multiply(gradient, 1.0 / state.runtime.size)
             continue
-        state.exchanged[id(variable)] = variable
         if gradient is not None:
             is_sparse = state.back_end.is_sparse(gradient)
             if is_sparse and state.sparse_as_dense:
@@ -197,6 +209,35 @@ def _counter_of(optimizer: Any) -> Any:
     """The variable behind `iterations`, which counts steps rather than calls under gradient_accumulation_steps. Keras's
     first versions have only that."""
     return optimizer._iterations if hasattr(optimizer, "_iterations") else optimizer.iterations
+
+
+def _compare_start(state: Distribution, variables: Sequence[Any]) -> None:
+    """At the first step of a fit() without any of Gyre's callbacks, which would do so: a warning on rank 0 if the ranks
+    have different values. Other loops may broadcast later."""
+    if state.process_set is not global_process_set or not _is_in_fit_alone():
+        return
+    with state.back_end.outside_of_graphs():
+        found = _state.difference(state.runtime, [one for one in variables if id(one) not in state.local])
+    if found is None or state.runtime.rank != 0:
+        return
+    warnings.warn(
+        f"'{_path(found[0])}' on rank {found[1][0]} differs from rank 0: the ranks do not begin with the same values, "
+        "and averaged gradients change them all alike, so each rank trains another model. Add "
+        "BroadcastGlobalVariablesCallback(0) to fit()'s callbacks, or use one seed on all ranks",
+        RuntimeWarning,
+        stacklevel=stacklevel_of_program(),
+    )
+
+
+def _is_in_fit_alone() -> bool:
+    """Whether the innermost fit() of a model that has called us has none of Gyre's callbacks."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "fit" and isinstance(frame.f_locals.get("callbacks"), keras.callbacks.CallbackList):
+            callbacks = frame.f_locals["callbacks"].callbacks
+            return not any(getattr(one, "checks_fit", False) for one in callbacks)
+        frame = frame.f_back
+    return False
 
 
 def _refuse_inside_loss_scaling() -> None:

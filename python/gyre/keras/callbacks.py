@@ -31,6 +31,8 @@ Logs = dict[str, Any] | None
 class _JobCallback(keras.callbacks.Callback):  # type: ignore[misc]
     """One that takes part in what the ranks agree on during fit()."""
 
+    checks_fit = True
+
     @property
     def _fit(self) -> Fit:
         return fit_of(self.model)
