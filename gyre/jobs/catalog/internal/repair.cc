@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -99,12 +100,48 @@ std::vector<StateColumn> state_columns() {
   };
 }
 
+/// A table, and the numbers by which others refer to its rows.
+struct Numbered {
+  const char* kind;
+  const char* table;
+  const char* references;
+};
+
+constexpr Numbered kNumbered[] = {
+    {.kind = "workspace",
+     .table = "workspaces",
+     .references = "SELECT workspace_id AS n FROM experiments UNION SELECT workspace_id FROM clusters UNION "
+                   "SELECT workspace_id FROM jobs UNION SELECT workspace_id FROM members"},
+    {.kind = "experiment", .table = "experiments", .references = "SELECT experiment_id AS n FROM jobs"},
+    {.kind = "cluster",
+     .table = "clusters",
+     .references = "SELECT cluster_id AS n FROM jobs UNION SELECT cluster_id FROM nodes"},
+    {.kind = "job", .table = "jobs", .references = "SELECT job_id AS n FROM attempts"},
+    {.kind = "node", .table = "nodes", .references = "SELECT NULL AS n"},
+    {.kind = "user", .table = "users", .references = "SELECT user_id AS n FROM members"},
+};
+
+/// No row comes this far. SQLite gives new rows larger numbers than any that is there, and none are left after the
+/// largest.
+constexpr Id kLargestNumber = Id{1} << 53;
+
+/// For a message, which has to be UTF-8, and short.
+std::string shown(const std::string& damaged) {
+  constexpr std::size_t kLongest = 80;
+  std::string text = damaged.substr(0, kLongest);
+  std::ranges::replace_if(text, [](char c) { return c < ' ' || c > '~'; }, '?');
+  return text;
+}
+
 class Repair {
  public:
   Repair(Store& store, const std::function<void(const std::string&)>& repaired)
       : store_(store), database_(store.database), repaired_(repaired) {}
 
   void run() {
+    repair_numbers_of_events();  // Those of what is repaired come behind them.
+    for (const Numbered& table : kNumbered) repair_numbers(table);
+    for (const char* kind : {"workspace", "experiment", "cluster", "job"}) repair_names(kind);
     repair_places();
     for (const StateColumn& column : state_columns()) repair_states(column);
   }
@@ -152,6 +189,72 @@ class Repair {
                       of_attempt || row.event.job ? "job" : (row.event.node ? "node" : "cluster"), row.event.name,
                       row.from, row.event.to);
       note(std::move(row.event), sentence);
+    }
+  }
+
+  static Event event_of(const char* kind, const std::string& name, Id id) {
+    Event event{.subject = kind, .name = name};
+    const std::string_view subject = kind;
+    if (subject == "workspace") event.workspace = id;
+    if (subject == "cluster") event.cluster = id;
+    if (subject == "job") event.job = id;
+    if (subject == "node") event.node = id;
+    return event;
+  }
+
+  /// The number by which others refer to it, if that is the only one that there is no row of; else a new one.
+  void repair_numbers(const Numbered& table) {
+    std::vector<std::pair<Id, std::string>> rows;
+    {
+      Query query(database_,
+                  fmt::format("SELECT id, name FROM {} WHERE id < 1 OR id > {}", table.table, kLargestNumber));
+      while (query.next()) rows.emplace_back(query.integer(0), query.text(1));
+    }
+    for (const auto& [from, name] : rows) {
+      const std::string missing =
+          fmt::format("SELECT n FROM ({}) WHERE n BETWEEN 1 AND {} AND n NOT IN (SELECT id FROM {})", table.references,
+                      kLargestNumber, table.table);
+      Query query(database_, fmt::format("SELECT CASE WHEN (SELECT count(*) FROM ({0})) = 1 THEN ({0}) ELSE (SELECT "
+                                         "coalesce(max(id), 0) + 1 FROM {1} WHERE id BETWEEN 1 AND {2}) END",
+                                         missing, table.table, kLargestNumber - 1));
+      query.next();
+      const Id to = query.integer(0);
+      try {
+        database_.run(fmt::format("UPDATE {} SET id = ?2 WHERE id = ?1", table.table), from, to);
+      } catch (const Error&) {
+        continue;  // Others refer to it as it is.
+      }
+      note(event_of(table.kind, shown(name), to),
+           fmt::format("the number of {} '{}' was damaged ({}) and is {} now", table.kind, shown(name), from, to));
+    }
+  }
+
+  void repair_numbers_of_events() {
+    database_.run("UPDATE sqlite_sequence SET seq = 0 WHERE seq > ?1", kLargestNumber);
+    database_.run("DELETE FROM events WHERE sequence > ?1", kLargestNumber);
+  }
+
+  /// Nobody could name it in a command. Behind those of deleted clusters is their mark.
+  void repair_names(const char* kind) {
+    std::vector<std::pair<Id, std::string>> rows;
+    {
+      Query query(database_,
+                  fmt::format("SELECT id, name FROM {0}s WHERE (name = '' OR length(name) > {1} OR name GLOB "
+                              "'*[^-A-Za-z0-9_]*') AND name NOT GLOB '*{2}' || id",
+                              kind, kLongestName, kDeletedMark));
+      while (query.next()) rows.emplace_back(query.integer(0), query.text(1));
+    }
+    for (const auto& [id, from] : rows) {
+      std::string to = fmt::format("{}-{}", kind, id);
+      const std::string sql = fmt::format("UPDATE {}s SET name = ?2 WHERE id = ?1", kind);
+      try {
+        database_.run(sql, id, to);
+      } catch (const Error&) {
+        to = fmt::format("{}-{}", kind, new_uuid());  // Something of that name is there.
+        database_.run(sql, id, to);
+      }
+      note(event_of(kind, to, id),
+           fmt::format("the name of {} {} was damaged ('{}') and is '{}' now", kind, id, shown(from), to));
     }
   }
 
@@ -208,14 +311,8 @@ class Repair {
         name = fmt::format("{}-{}", row.name.substr(0, kLongestOldName), row.id);
         database_.run(fmt::format("UPDATE {} SET {} = ?2, name = ?3 WHERE id = ?1", table, column), row.id, to, name);
       }
-      Event event{.subject = subject, .name = name};
-      const std::string_view kind = subject;
-      if (kind == "job") {
-        event.job = row.id;
-        event.workspace = workspace_of(row.id);
-      }
-      if (kind == "cluster") event.cluster = row.id;
-      if (kind == "node") event.node = row.id;
+      Event event = event_of(subject, name, row.id);
+      if (event.job) event.workspace = workspace_of(row.id);
       note(std::move(event),
            fmt::format("the {} of {} '{}' was damaged ({}) and is {} now{}", column, subject, row.name, row.from, to,
                        name == row.name ? "" : fmt::format("; its name is '{}'", name)));
@@ -271,6 +368,7 @@ class Repair {
   }
 
   static constexpr std::size_t kLongestOldName = 40;
+  static constexpr std::size_t kLongestName = 64;
 
   Store& store_;
   Database& database_;

@@ -177,6 +177,42 @@ TEST_F(RepairTest, a_job_without_cluster_has_failed_unless_it_had_succeeded) {
   EXPECT_THAT(catalog.attempts().unended(), IsEmpty());
 }
 
+TEST_F(RepairTest, a_row_whose_own_number_is_damaged_gets_the_one_by_which_others_refer_to_it) {
+  for (const char* table : {"workspaces", "experiments", "clusters", "jobs"}) {
+    for (const char* number : {"9223372036854775807", "-1"}) {
+      SCOPED_TRACE(fmt::format("{} {}", table, number));
+      damage(fmt::format("UPDATE {} SET id = {} WHERE id = 1", table, number));
+      Catalog catalog = reopen();
+      ASSERT_EQ(sentences_.size(), 1U);
+      EXPECT_THAT(sentences_[0], HasSubstr(fmt::format("was damaged ({}) and is 1 now", number)));
+      EXPECT_EQ(job(catalog, "busy").execution_state, ExecutionState::kRunning);
+      read_all(catalog);
+    }
+  }
+}
+
+TEST_F(RepairTest, new_rows_get_numbers_after_one_was_damaged) {
+  damage(
+      "UPDATE nodes SET id = 9223372036854775807 WHERE id = 1; UPDATE events SET sequence = 9223372036854775807 "
+      "WHERE sequence = 2; UPDATE sqlite_sequence SET seq = 9223372036854775807 WHERE name = 'experiments'");
+  Catalog catalog = reopen();
+  EXPECT_NO_THROW(catalog.experiments().create(1, "new"));
+  EXPECT_NO_THROW(catalog.nodes().plan(1, "node-new", kCause));
+}
+
+TEST_F(RepairTest, what_has_a_name_that_nobody_can_write_gets_one) {
+  damage(
+      "UPDATE jobs SET name = '{' WHERE name = 'next'; UPDATE clusters SET name = ''; "
+      "UPDATE workspaces SET name = 'a b'; UPDATE experiments SET name = '\xff'");
+  Catalog catalog = reopen();
+  EXPECT_EQ(sentences_.size(), 4U);
+  EXPECT_EQ(job(catalog, "job-4").execution_state, ExecutionState::kQueued);
+  const Workspace workspace = *catalog.workspaces().find("workspace-1");
+  EXPECT_TRUE(catalog.experiments().find(workspace.id, "experiment-1"));
+  EXPECT_TRUE(catalog.clusters().find(workspace.id, "cluster-1"));
+  EXPECT_EQ(sentences_.back(), "the name of job 4 was damaged ('{') and is 'job-4' now");
+}
+
 TEST_F(RepairTest, whatever_is_damaged_everything_can_be_read_and_nothing_is_repaired_twice) {
   struct Column {
     const char* table;
