@@ -173,7 +173,8 @@ void RunCommand::add_horovodrun_options() {
   };
   verb_
       ->add_flag("--horovod-compat", horovod_compat_,
-                 "Let `import horovod.torch` find Gyre; an installed Horovod takes precedence")
+                 "Let `import horovod.torch` find Gyre, and scripts for Horovod what Keras 3 no longer has of Keras 2; "
+                 "an installed Horovod takes precedence")
       ->group(kGroup);
   verb_
       ->add_flag("--keras-2018", keras_2018_,

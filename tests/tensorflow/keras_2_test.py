@@ -69,7 +69,14 @@ for name, rate in dict(SGD=0.01, RMSprop=0.001, Adagrad=0.001, Adadelta=0.001, A
     made = getattr(legacy, name)()
     assert isinstance(made, legacy.Optimizer) and abs(float(made.lr.numpy()) - rate) < 1e-9, name
 assert isinstance(FormerAdam(1e-2, 0.8), keras.optimizers.Adam) and keras.optimizers.legacy.Ftrl().lr is not None
-assert keras.optimizers.RMSprop(0.1, 0.8, 0.7).momentum == 0.7  # The order of then and now.
+assert keras.optimizers.RMSprop(0.1, 0.8, 0.7).momentum == 0.7  # The order of then and now,
+assert keras.optimizers.SGD(0.1, 0.5, False, 0.25).weight_decay == 0.25  # with what has been added since.
+try:
+    keras.optimizers.SGD(0.1, learning_rate=0.2)
+except TypeError as error:
+    assert 'SGD() got learning_rate by position and by name' in str(error)
+else:
+    raise AssertionError('no error')
 
 # A training loop that sends the optimizer's variables.
 model, adam = small('sgd'), tf.optimizers.Adam(0.01 * hvd.size())

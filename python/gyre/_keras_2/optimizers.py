@@ -38,16 +38,20 @@ def _set_rate(optimizer: Any, rate: Any) -> None:
     optimizer.learning_rate = rate
 
 
-def patch_arguments(kind: Any, names: tuple[str, ...], default_rate: float | None = None) -> None:
-    """Of a class of optimizers: `names` are its positional arguments in their order."""
+def patch_arguments(kind: Any, order: tuple[str, ...] = (), default_rate: float | None = None) -> None:
+    """Of a class of optimizers: `order` is that of its positional arguments, unless it is Keras 3's."""
     inherited = kind.__init__
+    names = order or tuple(inspect.signature(inherited).parameters)[1:-1]  # Without self and **kwargs.
     default_epsilon = getattr(inspect.signature(inherited).parameters.get("epsilon"), "default", None)
 
     @functools.wraps(inherited)
     def initialize(self: Any, *arguments: Any, **options: Any) -> None:
-        given = {**dict(zip(names, arguments, strict=False)), **options}
+        given = dict(zip(names, arguments, strict=False))
         if len(arguments) > len(names):
             raise TypeError(f"{kind.__name__}() takes {len(names)} positional arguments: {', '.join(names)}")
+        if twice := set(given) & set(options):
+            raise TypeError(f"{kind.__name__}() got {', '.join(sorted(twice))} by position and by name")
+        given.update(options)
         decay = float(given.pop("decay", None) or 0.0)
         if "lr" in given:
             report("optimizers' lr=", "learning_rate=")

@@ -8,27 +8,14 @@ from typing import Any
 from gyre._keras_2 import finder, models, optimizers
 from gyre._keras_2.report import report
 
-# With the arguments that Keras 3 has, in its order.
-_OPTIMIZERS = {
-    "SGD": ("learning_rate", "momentum", "nesterov"),
-    "RMSprop": ("learning_rate", "rho", "momentum", "epsilon", "centered"),
-    "Adagrad": ("learning_rate", "initial_accumulator_value", "epsilon"),
-    "Adadelta": ("learning_rate", "rho", "epsilon"),
-    "Adam": ("learning_rate", "beta_1", "beta_2", "epsilon", "amsgrad"),
-    "Adamax": ("learning_rate", "beta_1", "beta_2", "epsilon"),
-    "Nadam": ("learning_rate", "beta_1", "beta_2", "epsilon"),
-    "Ftrl": (
-        *("learning_rate", "learning_rate_power", "initial_accumulator_value"),
-        *("l1_regularization_strength", "l2_regularization_strength", "l2_shrinkage_regularization_strength", "beta"),
-    ),
-}
+_OPTIMIZERS = ("SGD", "RMSprop", "Adagrad", "Adadelta", "Adam", "Adamax", "Nadam", "Ftrl")
 
 
 def _patch_keras(module: Any) -> None:
     if module.__name__ != "keras":  # The others have the same classes.
         return
-    for name, arguments in _OPTIMIZERS.items():
-        optimizers.patch_arguments(getattr(module.optimizers, name), arguments)
+    for name in _OPTIMIZERS:
+        optimizers.patch_arguments(getattr(module.optimizers, name))
     optimizers.patch_base(module)
     models.patch_classes(module)
 
