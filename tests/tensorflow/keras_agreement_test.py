@@ -166,3 +166,17 @@ def one_rank_averages_metrics() -> None:
 def test_callbacks_on_one_rank_only_end_the_job(run_ranks) -> None:
     for body in (one_rank_has_the_callbacks, one_rank_averages_metrics):
         run_ranks(2, body, environment={"GYRE_DEADLOCK_SECONDS": "1"})
+
+
+def another_optimizer_is_never_used() -> None:
+    """As an earlier cell of a notebook leaves one."""
+    hvd.init()
+    unused = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
+    model = compiled(network(seed=hvd.rank()))
+    fit(model, BROADCAST(0), count=[8, 16][hvd.rank()], epochs=2)
+    check_same_on_all_ranks(model)
+    assert not unused.built
+
+
+def test_an_optimizer_that_is_not_used_is_in_nobodys_way(run_ranks) -> None:
+    run_ranks(2, another_optimizer_is_never_used)

@@ -107,6 +107,9 @@ class Fit:
         self._in_epoch = False
         if current().size == 1:
             return
+        own = self._distributions()
+        for one in Distribution.all:
+            one.is_idle = self.batches > 0 and one not in own
         for process_set in self._process_sets():
             # Every operation, for the rows of sparse gradients: this rank has none.
             last = join(process_set=process_set, every_operation=True)
@@ -114,10 +117,10 @@ class Fit:
             steps = sum(int(one.iterations.numpy()) for one in self._optimizers())
             rates = [_rate_of(one) for one in self._optimizers()]
             unchecked = not self._checked_replicas and self._root is None
-            own = numpy.array([[steps, unchecked, *rates]], numpy.float64)
-            [handle] = arrays.run(runtime, [arrays.request(runtime, Kind.ALLGATHER, own)])
+            row = numpy.array([[steps, unchecked, *rates]], numpy.float64)
+            [handle] = arrays.run(runtime, [arrays.request(runtime, Kind.ALLGATHER, row)])
             memory, shape, _ = handle.take_result()
-            everybodys = arrays.array_over(memory, own.dtype, shape)
+            everybodys = arrays.array_over(memory, row.dtype, shape)
             if len(set(everybodys[:, 0].tolist())) == 1:
                 _check_rates(everybodys[:, 2:], process_set)
             else:

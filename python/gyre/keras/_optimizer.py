@@ -48,6 +48,7 @@ class Distribution:
     passes: Any = None  # A variable: passes since the last step.
     applying: bool = False
     compared_start: bool = False
+    is_idle: bool = False  # A fit() of another model ends an epoch, in which this rank has had batches.
 
     def __post_init__(self) -> None:
         self.all.add(self)
@@ -357,8 +358,10 @@ def PartialDistributedOptimizer(  # noqa: N802 - Horovod's name
 
 def _lay_out_zeros(optimizer: Any, state: Distribution, exchange: GradientExchange) -> None:
     """For a rank that joins before its first step, and must know what the others exchange in theirs: dense gradients of
-    all variables."""
+    all variables. Nothing for an optimizer that nobody uses."""
     if not optimizer.built:
+        if state.is_idle:
+            return
         raise CallOrderError(
             "this rank has no batch at all, and its model is not built, so it cannot take part in the others' steps: "
             "give the model an Input, or call model.build()"
