@@ -20,6 +20,7 @@
 #include "gyre/base/process.h"
 #include "gyre/base/random.h"
 #include "gyre/cli/number_check.h"
+#include "gyre/cli/table.h"
 #include "gyre/jobs/client/code_archive.h"
 #include "gyre/jobs/client/log_tail.h"
 #include "gyre/jobs/spec/command.h"
@@ -52,10 +53,27 @@ constexpr std::size_t kLongestName = 64;
 /// Across a restart of the server.
 constexpr std::chrono::minutes kPatience{5};
 
+/// With a dash for each character that names do not have.
+std::string as_name(const std::string& text) {
+  std::string name = text.substr(0, kLongestName);
+  std::ranges::replace_if(name, [](unsigned char c) { return std::isalnum(c) == 0 && c != '-' && c != '_'; }, '-');
+  return name;
+}
+
+/// Free text in files of earlier versions.
+std::string experiment_of(const JobSpec& spec) {
+  if (spec.experiment_name.value_or("").empty()) return kDefaultExperiment;
+  const std::string name = as_name(*spec.experiment_name);
+  if (name != *spec.experiment_name) {
+    fmt::print(stderr, "gyre job submit: the file's experimentName '{}' becomes experiment '{}'\n",
+               cli::printable(*spec.experiment_name), name);
+  }
+  return name;
+}
+
 /// "train-20260102-030405-1f3a": a name that no other submission has.
 std::string new_name(const std::string& stem) {
-  std::string name = stem;
-  std::ranges::replace_if(name, [](unsigned char c) { return std::isalnum(c) == 0 && c != '-' && c != '_'; }, '-');
+  std::string name = as_name(stem);
   if (name.empty()) name = "job";
   std::array<std::byte, 2> bytes;
   fill_with_secure_random(bytes);
@@ -262,8 +280,7 @@ int JobSubmit::run(const std::vector<std::string>& environment) {
   const std::string stem = has_command_   ? stem_of(command_)
                            : file_ == "-" ? "job"
                                           : std::filesystem::path(file_).stem().string();
-  const JobPlace place{workspace,
-                       !experiment_.empty() ? experiment_ : spec.experiment_name.value_or(kDefaultExperiment),
+  const JobPlace place{workspace, !experiment_.empty() ? experiment_ : experiment_of(spec),
                        name_.empty() ? new_name(stem) : name_};
   session.put({"workspaces", workspace, "experiments", place.experiment});
   const Json body = {{"properties", jobs::spec::to_json(spec, jobs::spec::Secrets::kIncluded)}};

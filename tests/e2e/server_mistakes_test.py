@@ -57,6 +57,19 @@ def test_a_new_users_file_replaces_nothing_but_such_a_file(pool: JobServer) -> N
     pool.ok("user", "delete", "careful", "-y")
 
 
+def test_a_files_experiment_name_was_free_text_and_becomes_a_name(pool: JobServer) -> None:
+    """Of damienpontifex/BatchAIMnist; it was refused."""
+    file = pool.tmp_path / "job.json"
+    file.write_text(
+        '{"properties": {"experimentName": "MNIST Train", "nodeCount": 1, "stdOutErrPathPrefix": '
+        '"$AZ_BATCHAI_MOUNT_ROOT/external", "customToolkitSettings": {"commandLine": "true"}}}'
+    )
+    done = pool.verb("job", "submit", str(file), "-n", "train")
+    assert done.returncode == 0, done.stderr
+    assert "the file's experimentName 'MNIST Train' becomes experiment 'MNIST-Train'" in done.stderr
+    pool.ok("job", "wait", "MNIST-Train/train")
+
+
 def test_a_new_user_whom_this_machine_keeps_from_the_server_is_named(pool: JobServer) -> None:
     """They were refused at their first submission, or could not reach the socket; nobody had said so."""
     if os.geteuid() == 0:

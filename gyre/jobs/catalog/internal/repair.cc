@@ -141,7 +141,7 @@ class Repair {
   void run() {
     repair_numbers_of_events();  // Those of what is repaired come behind them.
     for (const Numbered& table : kNumbered) repair_numbers(table);
-    for (const char* kind : {"workspace", "experiment", "cluster", "job"}) repair_names(kind);
+    for (const char* kind : {"workspace", "experiment", "cluster", "job", "node"}) repair_names(kind);
     repair_places();
     for (const StateColumn& column : state_columns()) repair_states(column);
   }
@@ -234,7 +234,14 @@ class Repair {
     database_.run("DELETE FROM events WHERE sequence > ?1", kLargestNumber);
   }
 
-  /// Nobody could name it in a command. Behind those of deleted clusters is their mark.
+  /// As its attempts know it.
+  std::string name_of_node(Id id) {
+    Query query(database_, "SELECT node_name FROM attempt_nodes WHERE node_id = ?1 AND node_name GLOB 'node-*'", id);
+    return query.next() ? query.text(0) : fmt::format("node-{}", id);
+  }
+
+  /// Nobody could name it in a command, and no agent could start with it. Behind those of deleted clusters is their
+  /// mark.
   void repair_names(const char* kind) {
     std::vector<std::pair<Id, std::string>> rows;
     {
@@ -245,7 +252,7 @@ class Repair {
       while (query.next()) rows.emplace_back(query.integer(0), query.text(1));
     }
     for (const auto& [id, from] : rows) {
-      std::string to = fmt::format("{}-{}", kind, id);
+      std::string to = std::string_view(kind) == "node" ? name_of_node(id) : fmt::format("{}-{}", kind, id);
       const std::string sql = fmt::format("UPDATE {}s SET name = ?2 WHERE id = ?1", kind);
       try {
         database_.run(sql, id, to);

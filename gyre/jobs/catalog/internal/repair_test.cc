@@ -213,6 +213,16 @@ TEST_F(RepairTest, what_has_a_name_that_nobody_can_write_gets_one) {
   EXPECT_EQ(sentences_.back(), "the name of job 4 was damaged ('{') and is 'job-4' now");
 }
 
+TEST_F(RepairTest, a_node_with_a_damaged_name_has_the_one_that_its_attempts_know) {
+  damage(
+      "UPDATE attempt_nodes SET node_name = 'node-1-7' WHERE node_id = 2; UPDATE nodes SET name = '' WHERE id = 2; "
+      "UPDATE nodes SET name = '1.0e+308' WHERE id = 3");
+  Catalog catalog = reopen();
+  std::vector<std::string> names;
+  for (const Node& node : catalog.nodes().list()) names.push_back(node.name);
+  EXPECT_THAT(names, testing::IsSupersetOf({"node-1-7", "node-3"}));
+}
+
 TEST_F(RepairTest, whatever_is_damaged_everything_can_be_read_and_nothing_is_repaired_twice) {
   struct Column {
     const char* table;
