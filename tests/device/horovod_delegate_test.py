@@ -16,21 +16,12 @@ import torch
 from checks import RunChecks, each, run_each
 from gyre.errors import MismatchError
 from gyre.torch import _device_buckets
+from horovod_on_device import leave, own_device, values
 from ranks_fixture import RunRanks
 from sim_device import equal
 from torch import nn
 
 SIZE = 3
-
-
-def own_device() -> torch.device:
-    """Ranks differ, and their current device stays the first one."""
-    return torch.device("sim", hvd.rank() % 2)
-
-
-def values(*shape: int, seed: int = 0) -> torch.Tensor:
-    """This rank's."""
-    return torch.rand(shape, generator=torch.Generator().manual_seed(100 * seed + hvd.rank()))
 
 
 def calls_of_the_library() -> list[str]:
@@ -324,8 +315,7 @@ def body_on_one_device() -> None:
         "through host memory (docs/guide/gpu.md). With a device for each rank, call "
         "torch.accelerator.set_device_index(local_rank)"
     ] * (hvd.rank() == 0)
-    hvd.barrier()  # Rank 0 keeps the store through which the stand-in communicates.
-    hvd.shutdown()
+    leave()
 
 
 def test_ranks_on_one_device_exchange_through_host_memory(run_ranks: RunRanks) -> None:
@@ -336,8 +326,7 @@ def body() -> None:
     sim_device.begin()
     hvd.init()
     run_each(CHECKS)
-    hvd.barrier()  # Rank 0 keeps the store through which the stand-in communicates.
-    hvd.shutdown()
+    leave()
 
 
 @pytest.mark.parametrize("schedule", list(sim_device.SCHEDULES))

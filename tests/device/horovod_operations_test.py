@@ -14,6 +14,7 @@ import sim_device
 import torch
 from checks import RunChecks, run_each
 from gyre.errors import InvalidArgumentError, UnsupportedError
+from horovod_on_device import leave, own_device, values
 from sim_device import equal
 
 SIZE = 3
@@ -29,17 +30,6 @@ TYPES = [
     torch.float64,
     torch.bool,
 ]
-
-
-def own_device() -> torch.device:
-    """Ranks differ, and their current device stays the first one."""
-    return torch.device("sim", hvd.rank() % 2)
-
-
-def values(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
-    """This rank's. The order of a sum shows in its bits."""
-    generator = torch.Generator().manual_seed(100 * seed + hvd.rank())
-    return (torch.rand(shape, generator=generator) * 5).to(dtype)
 
 
 def same_as_on_the_cpu(operation: Callable[[torch.device], Sequence[torch.Tensor]]) -> None:
@@ -392,8 +382,7 @@ def body() -> None:
     sim_device.begin()
     hvd.init()
     run_each([*CHECKS, *STAGED_CHECKS])
-    hvd.barrier()  # Rank 0 keeps the store through which the stand-in communicates.
-    hvd.shutdown()
+    leave()
 
 
 @pytest.mark.parametrize("schedule", list(sim_device.SCHEDULES))

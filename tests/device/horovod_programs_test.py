@@ -14,6 +14,7 @@ import pytest
 import sim_device
 import torch
 from effort import first_seed, rounds
+from horovod_on_device import leave
 from ranks_fixture import RunRanks
 
 SIZE = 3
@@ -97,8 +98,7 @@ def body() -> None:
         assert all(sim_device.equal(a, b) for a, b in zip(ours, wanted, strict=True)), (
             f"seed {seed}: {ours} != {wanted}"
         )
-    hvd.barrier()  # Rank 0 keeps the store through which the stand-in communicates.
-    hvd.shutdown()
+    leave()
 
 
 @pytest.mark.parametrize("carrier", sim_device.CARRIERS)

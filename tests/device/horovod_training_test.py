@@ -14,6 +14,7 @@ import sim_device
 import torch
 from checks import RunChecks, each, run_each
 from gyre.errors import CallOrderError, MismatchError
+from horovod_on_device import leave, own_device
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -26,11 +27,6 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "sgd": functools.partial(torch.optim.SGD, lr=0.1, momentum=0.9),
     "adamw": functools.partial(torch.optim.AdamW, lr=0.01),
 }
-
-
-def own_device() -> torch.device:
-    """Ranks differ, and their current device stays the first one."""
-    return torch.device("sim", hvd.rank() % 2)
 
 
 def a_network() -> nn.Module:
@@ -429,8 +425,7 @@ def body() -> None:
     sim_device.begin()
     hvd.init()
     run_each(CHECKS)
-    hvd.barrier()  # Rank 0 keeps the store through which the stand-in communicates.
-    hvd.shutdown()
+    leave()
 
 
 @pytest.mark.parametrize("carrier", sim_device.CARRIERS)
