@@ -75,12 +75,14 @@ def _running_nodes(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def imports(source: str) -> Iterator[tuple[int, str, list[str]]]:
-    """(line, module, names) of every import that can run."""
+    """(line, module, names) of every import that can run, and of the plugins that a conftest.py has pytest import."""
     for node in _running_nodes(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name, []) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
             yield node.lineno, node.module, [alias.name for alias in node.names]
+        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytest_plugins":
+            yield from ((node.lineno, name, []) for name in ast.literal_eval(node.value))
 
 
 def _targets(module: str, names: Iterable[str], known: set[str]) -> Iterator[str]:
