@@ -1,4 +1,4 @@
-"""The script that tries Gyre on GPUs is run where one is at hand, by people who cannot mend it: every row must work,
+"""The script that tries Gyre on GPUs is run where one is at hand, by people who cannot repair it: every row must work,
 here on the simulated device."""
 
 from __future__ import annotations

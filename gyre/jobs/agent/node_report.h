@@ -32,8 +32,8 @@ constexpr const char* kUnusablePath =
     "UnusablePath";  ///< A place for mounts, logs or outputs that the node cannot use.
 }  // namespace error_code
 
-/// Values of JobError's "reason" for InternalError, beside the names of StopReason: nothing of the job's processes has
-/// run on the node, because its disk is full; or the job's launcher could start none of the ranks.
+/// Values of JobError's "reason" for InternalError, in addition to the names of StopReason: nothing of the job's
+/// processes has run on the node, because its disk is full; or the job's launcher could start none of the ranks.
 constexpr const char* kNoRoom = "noRoom";
 constexpr const char* kNotStarted = "notStarted";
 

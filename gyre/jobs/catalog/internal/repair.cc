@@ -20,12 +20,12 @@ constexpr const char* kRecovered = "recovered";
 
 /// A column with names of states. The SQL expressions are about a row of its table.
 struct StateColumn {
-  const char* table;
-  const char* column;
-  std::vector<std::string_view> states;
-  const char* likeliest;
-  const char* subject;  ///< Of its event.
-  const char* name;
+  const char* table = "";
+  const char* column = "";
+  std::vector<std::string_view> states{};
+  const char* likeliest = "";
+  const char* subject = "";  ///< Of its event.
+  const char* name = "";
   const char* workspace = "NULL";
   const char* cluster = "NULL";
   const char* job = "NULL";
@@ -33,52 +33,40 @@ struct StateColumn {
   const char* node = "NULL";
 };
 
-StateColumn of_attempts(const char* column, std::vector<std::string_view> states, const char* likeliest) {
+/// Where the rows of a table belong, for their events.
+StateColumn rows_of_attempts() {
   return {.table = "attempts",
-          .column = column,
-          .states = std::move(states),
-          .likeliest = likeliest,
-          .subject = "attempt",
           .name = "(SELECT name FROM jobs WHERE jobs.id = attempts.job_id)",
           .job = "job_id",
           .attempt = "number"};
 }
-
-StateColumn of_clusters(const char* subject, const char* column, std::vector<std::string_view> states,
-                        const char* likeliest) {
-  return {.table = "clusters",
-          .column = column,
-          .states = std::move(states),
-          .likeliest = likeliest,
-          .subject = subject,
-          .name = "name",
-          .workspace = "workspace_id",
-          .cluster = "id"};
+StateColumn rows_of_clusters() {
+  return {.table = "clusters", .name = "name", .workspace = "workspace_id", .cluster = "id"};
+}
+StateColumn rows_of_jobs() {
+  return {.table = "jobs", .name = "name", .workspace = "workspace_id", .cluster = "cluster_id", .job = "id"};
 }
 
-StateColumn of_jobs(const char* subject, const char* column, std::vector<std::string_view> states,
-                    const char* likeliest) {
-  return {.table = "jobs",
-          .column = column,
-          .states = std::move(states),
-          .likeliest = likeliest,
-          .subject = subject,
-          .name = "name",
-          .workspace = "workspace_id",
-          .cluster = "cluster_id",
-          .job = "id"};
+StateColumn column_of(StateColumn rows, const char* subject, const char* column, std::vector<std::string_view> states,
+                      const char* likeliest) {
+  rows.subject = subject;
+  rows.column = column;
+  rows.states = std::move(states);
+  rows.likeliest = likeliest;
+  return rows;
 }
 
 /// In the order in which they are repaired: the likeliest value of one may depend on those before it.
 std::vector<StateColumn> state_columns() {
   return {
-      of_attempts("state", state_names<AttemptState>(),
-                  "CASE WHEN ended_us IS NOT NULL THEN 'ended' WHEN started_us IS NOT NULL THEN 'started' "
-                  "ELSE 'planned' END"),
-      of_attempts("end_intent", state_names<EndIntent>(), "CASE WHEN state = 'ending' THEN 'requeue' ELSE 'none' END"),
-      of_clusters("cluster", "provisioning_state", state_names<ProvisioningState>(),
-                  "CASE WHEN deleted_us IS NOT NULL THEN 'deleting' ELSE 'succeeded' END"),
-      of_clusters("allocation", "allocation_state", state_names<AllocationState>(), "'steady'"),
+      column_of(rows_of_attempts(), "attempt", "state", state_names<AttemptState>(),
+                "CASE WHEN ended_us IS NOT NULL THEN 'ended' WHEN started_us IS NOT NULL THEN 'started' "
+                "ELSE 'planned' END"),
+      column_of(rows_of_attempts(), "attempt", "end_intent", state_names<EndIntent>(),
+                "CASE WHEN state = 'ending' THEN 'requeue' ELSE 'none' END"),
+      column_of(rows_of_clusters(), "cluster", "provisioning_state", state_names<ProvisioningState>(),
+                "CASE WHEN deleted_us IS NOT NULL THEN 'deleting' ELSE 'succeeded' END"),
+      column_of(rows_of_clusters(), "allocation", "allocation_state", state_names<AllocationState>(), "'steady'"),
       {.table = "nodes",
        .column = "state",
        .states = state_names<NodeState>(),
@@ -88,15 +76,16 @@ std::vector<StateColumn> state_columns() {
        .name = "name",
        .cluster = "cluster_id",
        .node = "id"},
-      of_jobs("jobProvisioning", "provisioning_state", state_names<ProvisioningState>(), "'succeeded'"),
-      of_jobs("job", "execution_state", state_names<ExecutionState>(),
-              "CASE WHEN EXISTS (SELECT 1 FROM attempts WHERE job_id = jobs.id AND state <> 'ended' AND end_intent = "
-              "'terminate') THEN 'terminating' "
-              "WHEN EXISTS (SELECT 1 FROM attempts WHERE job_id = jobs.id AND state <> 'ended' AND started_us IS NOT "
-              "NULL) THEN 'running' "
-              "WHEN EXISTS (SELECT 1 FROM attempts WHERE job_id = jobs.id AND state <> 'ended') THEN 'queued' "
-              "WHEN end_us IS NULL THEN 'queued' "
-              "WHEN error_code IS NULL AND coalesce(exit_code, 0) = 0 THEN 'succeeded' ELSE 'failed' END"),
+      column_of(rows_of_jobs(), "jobProvisioning", "provisioning_state", state_names<ProvisioningState>(),
+                "'succeeded'"),
+      column_of(rows_of_jobs(), "job", "execution_state", state_names<ExecutionState>(),
+                "CASE WHEN EXISTS (SELECT 1 FROM attempts WHERE job_id = jobs.id AND state <> 'ended' AND end_intent = "
+                "'terminate') THEN 'terminating' "
+                "WHEN EXISTS (SELECT 1 FROM attempts WHERE job_id = jobs.id AND state <> 'ended' AND started_us IS NOT "
+                "NULL) THEN 'running' "
+                "WHEN EXISTS (SELECT 1 FROM attempts WHERE job_id = jobs.id AND state <> 'ended') THEN 'queued' "
+                "WHEN end_us IS NULL THEN 'queued' "
+                "WHEN error_code IS NULL AND coalesce(exit_code, 0) = 0 THEN 'succeeded' ELSE 'failed' END"),
   };
 }
 
