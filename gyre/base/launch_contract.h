@@ -26,6 +26,8 @@ constexpr const char* kEndedDescriptor = "GYRE_ENDED_FD";
 constexpr const char* kJobFolder = "GYRE_JOB_FOLDER";
 /// From a job service: `gyre run` that could start no rank, because it could not reach a host, writes here why.
 constexpr const char* kStartFailureFile = "GYRE_START_FAILURE_FILE";
+/// From a job service: `gyre run` that could not write all output of its ranks writes here how much is missing.
+constexpr const char* kMissingOutputFile = "GYRE_MISSING_OUTPUT_FILE";
 /// Random; marks everything that one launcher has started.
 constexpr const char* kMarker = "GYRE_LAUNCH";
 

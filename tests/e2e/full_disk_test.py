@@ -1,8 +1,10 @@
-"""A job server that was killed must start again while its disk is full: people look then why nothing goes on."""
+"""A job server that was killed must start again while its disk is full: people look then why nothing goes on. What runs
+meanwhile loses no output without a word."""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -114,7 +116,44 @@ def server_on_a_full_disk(gyre: Path, home: Path) -> None:
         server.close()
 
 
-CASES = {case.__name__: case for case in (server_on_a_full_disk, queue_on_full_nodes)}
+def output_of_a_run(gyre: Path, home: Path) -> None:
+    """Ranks write more than the launcher keeps, while the disk of its output is full."""
+    filling = fill(Path("/tmp"))
+    said, lines = home / "said", 20_000
+    with Path("/tmp/out").open("wb") as out, said.open("wb") as err:
+        ranks = ("-n", "2", "--", "sh", "-c", f'seq -f "line %.0f of $GYRE_RANK" {lines}')
+        run = subprocess.Popen([str(gyre), "run", *ranks], stdout=out, stderr=err)
+        wait_until("gyre run says so", lambda: "cannot write the ranks' output to stdout" in said.read_text())
+        assert run.poll() is None
+        filling.unlink()
+        assert run.wait(60) == 0
+    wanted = [f"[{rank}] line {line} of {rank}" for rank in range(2) for line in range(1, lines + 1)]
+    assert sorted(Path("/tmp/out").read_text().splitlines()) == sorted(wanted)
+
+
+def output_of_a_job(gyre: Path, home: Path) -> None:
+    """The disk of a job's logs stays full until its end."""
+    server = JobServer(gyre, home)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=1777", "none", str(server.share)], check=True)
+    server.start(*ON_A_SMALL_DISK)
+    try:
+        server.ok("cluster", "create", "pool", "-t", "1", "--mount", f"external={server.share}")
+        (server.share / "go").touch()
+        line = f'echo begun; while [ -e "{server.share}/go" ]; do sleep 0.1; done; seq 20000'
+        launch = ("--", str(gyre), "run", "-n", "1", "--", "/bin/sh", "-c", line)
+        server.ok("job", "submit", "-c", "pool", "--logs", LOGS, "--name", "job", *launch)
+        wait_until("it runs", lambda: "begun" in server.ok("job", "logs", "job"))
+        fill(server.share)
+        (server.share / "go").unlink()
+        assert server.verb("job", "wait", "job").returncode == 0, server.ok("job", "events", "job")
+        events = server.ok("job", "events", "job")
+        assert re.search(r"\d{5,6} bytes of stdout are missing, for which the disk had no room", events), events
+    finally:
+        subprocess.run(["umount", "-l", str(server.share)], check=False)
+        server.close()
+
+
+CASES = {case.__name__: case for case in (server_on_a_full_disk, queue_on_full_nodes, output_of_a_run, output_of_a_job)}
 
 
 def in_a_namespace(gyre: Path, case: Callable[[Path, Path], None]) -> None:
@@ -143,6 +182,14 @@ def test_a_server_starts_on_a_full_disk_answers_questions_and_goes_on_when_there
 
 def test_queued_jobs_wait_for_room_on_the_disk_of_their_nodes(gyre: Path) -> None:
     in_a_namespace(gyre, queue_on_full_nodes)
+
+
+def test_output_of_a_run_waits_for_room_and_is_whole(gyre: Path) -> None:
+    in_a_namespace(gyre, output_of_a_run)
+
+
+def test_what_is_missing_of_a_jobs_output_is_one_of_its_events(gyre: Path) -> None:
+    in_a_namespace(gyre, output_of_a_job)
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ class NodeFolders {
   Path private_to_job() const { return root_ / "private"; }
   Path shell_table() const { return private_to_job() / "shells.json"; }
   Path start_failure() const { return private_to_job() / "start-failure"; }  ///< As launch_contract::kStartFailureFile
+  Path missing_output() const { return private_to_job() / "missing-output"; }  ///< Its kMissingOutputFile
   Path socket(const std::string& name) const { return private_to_job() / (name + ".sock"); }
 
   // What only agents see.

@@ -99,15 +99,15 @@ TEST(RemoteShell, a_note_about_a_failure_is_read_where_it_is_a_plain_file_of_the
   std::string name = "/tmp/gyre-note-XXXXXX";
   const std::filesystem::path folder = ::mkdtemp(name.data());
   const std::filesystem::path note = folder / kFailureNote;
-  EXPECT_EQ(internal::failure_noted(note, ::geteuid()), "");
+  EXPECT_EQ(internal::text_noted(note, ::geteuid()), "");
   std::ofstream(folder / "other") << "hidden";
   std::filesystem::create_symlink(folder / "other", note);
-  EXPECT_EQ(internal::failure_noted(note, ::geteuid()), "");
+  EXPECT_EQ(internal::text_noted(note, ::geteuid()), "");
   std::filesystem::remove(note);
   std::ofstream(note) << "node-1\x1b[2J " << std::string(5'000, 'x');
-  EXPECT_EQ(internal::failure_noted(note, ::geteuid()).substr(0, 14), "node-1\\x1b[2J ");
-  EXPECT_LE(internal::failure_noted(note, ::geteuid()).size(), 1'100U);
-  EXPECT_EQ(internal::failure_noted(note, ::geteuid() + 1), "");
+  EXPECT_EQ(internal::text_noted(note, ::geteuid()).substr(0, 14), "node-1\\x1b[2J ");
+  EXPECT_LE(internal::text_noted(note, ::geteuid()).size(), 1'100U);
+  EXPECT_EQ(internal::text_noted(note, ::geteuid() + 1), "");
   std::filesystem::remove_all(folder);
 }
 

@@ -15,12 +15,11 @@
 #include "gyre/base/error.h"
 #include "gyre/launch/host.h"
 #include "gyre/launch/internal/log_folder.h"
+#include "gyre/launch/internal/service_notes.h"
 
 namespace gyre::launch {
 
 namespace {
-
-constexpr std::array<Stream, kStreams> kBothStreams = {Stream::kStdout, Stream::kStderr};
 
 /// How many lines may follow the traceback with which a program ends: what libraries say on the way out.
 constexpr std::size_t kMostLastWords = 30;
@@ -138,12 +137,14 @@ LaunchResult ConsoleRun::run() {
     release_tracebacks();
     output_.flush();
     ranks_.pause_output(output_.backlogged());
-    check_output();
+    // As every program in a pipeline: nobody reads on (`gyre run … | head`), so the work is over.
+    if (output_.reader_has_gone() && !ranks_.ending()) stop(SIGPIPE);
   }
   output_.end_progress();
   wait_for_decision();
   LaunchResult result = conclude();
-  wait_until_written();
+  output_.finish(signals_.fd());
+  note_missing_output(options_.environment, output_.what_is_missing());
   return result;
 }
 
@@ -190,14 +191,9 @@ void ConsoleRun::note_for_other_hosts(const std::string& line) {
 void ConsoleRun::wait_for_events() {
   std::vector<pollfd> waits = {{.fd = signals_.fd(), .events = POLLIN, .revents = 0},
                                {.fd = ranks_.fd(), .events = POLLIN, .revents = 0}};
-  for (const Stream stream : kBothStreams) {
-    if (output_.pending(stream)) waits.push_back({.fd = output_.fd(stream), .events = POLLOUT, .revents = 0});
-  }
   if (options_.lifeline_fd >= 0) waits.push_back({.fd = options_.lifeline_fd, .events = POLLIN, .revents = 0});
   if (input_) input_->add_waits(waits);
-  const auto due = due_at();
-  const auto left = due ? std::chrono::ceil<std::chrono::milliseconds>(*due - SteadyClock::now()).count() : -1;
-  ::poll(waits.data(), waits.size(), due ? static_cast<int>(std::max<std::int64_t>(left, 0)) : -1);
+  output_.wait(waits, due_at());
 }
 
 std::optional<SteadyClock::time_point> ConsoleRun::due_at() const {
@@ -286,25 +282,9 @@ void ConsoleRun::wait_for_decision() {
     output_.flush();
     std::vector<pollfd> waits = {{.fd = signals_.fd(), .events = POLLIN, .revents = 0},
                                  {.fd = options_.lifeline_fd, .events = POLLIN, .revents = 0}};
-    if (output_.pending(Stream::kStderr)) {
-      waits.push_back({.fd = output_.fd(Stream::kStderr), .events = POLLOUT, .revents = 0});
-    }
-    ::poll(waits.data(), waits.size(), deadline.poll_timeout_ms());
+    output_.wait(waits, deadline.when());
     handle_signals();
     check_lifeline();
-  }
-}
-
-void ConsoleRun::check_output() {
-  const int failure = output_.stdout_failure();
-  if (failure == 0 || stdout_reported_) return;
-  stdout_reported_ = true;
-  if (failure == EPIPE) {
-    // As every program in a pipeline: nobody reads on (`gyre run … | head`), so the work is over.
-    if (!ranks_.ending()) stop(SIGPIPE);
-  } else {
-    output_.say(
-        system_error("gyre run: the ranks' output is lost from here on: cannot write to stdout", failure).what());
   }
 }
 
@@ -322,20 +302,6 @@ void ConsoleRun::suspend() {
   output_.flush();
   ::raise(SIGSTOP);  // Returns when the shell continues us.
   ranks_.signal_all(SIGCONT);
-}
-
-void ConsoleRun::wait_until_written() {
-  for (;;) {
-    output_.flush();
-    std::vector<pollfd> waits = {{.fd = signals_.fd(), .events = POLLIN, .revents = 0}};
-    for (const Stream stream : kBothStreams) {
-      if (output_.pending(stream)) waits.push_back({.fd = output_.fd(stream), .events = POLLOUT, .revents = 0});
-    }
-    if (waits.size() == 1) return;
-    ::poll(waits.data(), waits.size(), -1);
-    // As long as the reader likes (a pager), unless somebody wants us gone.
-    if (waits.front().revents != 0) return;
-  }
 }
 
 LaunchResult ConsoleRun::conclude() {

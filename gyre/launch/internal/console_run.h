@@ -47,14 +47,12 @@ class ConsoleRun : private RankEvents {
   void wait_for_events();
   void handle_signals();
   void check_lifeline();
-  void check_output();
   void serve_input();
   /// Shows tracebacks that have waited for long in a job that goes on.
   void release_tracebacks();
   std::optional<SteadyClock::time_point> due_at() const;
   void stop(int signal);
   void suspend();
-  void wait_until_written();
   LaunchResult conclude();
   void show_tracebacks(const RankSetResult& result);
   FailureReport report_on(const ExitRecord& cause, const RankSetResult& result) const;
@@ -79,7 +77,6 @@ class ConsoleRun : private RankEvents {
   bool decided_ = false;  ///< Which rank of the job failed first; for agents.
   LineSplitter lifeline_lines_;
   std::optional<int> stop_signal_;  ///< The first signal that asked us to stop.
-  bool stdout_reported_ = false;
 };
 
 }  // namespace gyre::launch

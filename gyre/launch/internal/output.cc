@@ -7,7 +7,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <cstdint>
+#include <utility>
+
+#include "gyre/base/error.h"
 
 namespace gyre::launch {
 
@@ -29,10 +32,9 @@ std::string_view fit_terminal(std::string_view text, int fd) {
 
 }  // namespace
 
-Output::Output(int stdout_fd, int stderr_fd, int ranks, bool colour)
-    : rank_width_(std::to_string(ranks - 1).size()), colour_(colour) {
-  sink(Stream::kStdout).fd = stdout_fd;
-  sink(Stream::kStderr).fd = stderr_fd;
+Output::Output(int stdout_fd, int stderr_fd, int ranks, bool colour, Patience patience)
+    : patience_(patience), rank_width_(std::to_string(ranks - 1).size()), colour_(colour) {
+  sinks_ = {Sink{.name = "stdout", .fd = stdout_fd}, Sink{.name = "stderr", .fd = stderr_fd}};
   for (Sink& each : sinks_) each.terminal = ::isatty(each.fd) == 1;
 }
 
@@ -51,17 +53,14 @@ void Output::rank_text(int rank, Stream stream, std::string_view text, LineEnd e
   if (target.failure != 0) return;
   // What a terminal would have shown in the end: the text after the last '\r' was kept apart by the splitter.
   hide_bar(target);
-  target.queue += prefix(rank, target);
-  target.queue += text;
-  target.queue += '\n';
+  add(target, fmt::format("{}{}\n", prefix(rank, target), text));
 }
 
 void Output::line(Stream stream, std::string_view text) {
   Sink& target = sink(stream);
   if (target.failure != 0) return;
   hide_bar(target);
-  target.queue += text;
-  target.queue += '\n';
+  add(target, fmt::format("{}\n", text));
 }
 
 void Output::progress(int rank, Stream stream, std::string_view text) {
@@ -80,8 +79,17 @@ void Output::say(std::string_view lines) {
   Sink& target = sink(Stream::kStderr);
   if (target.failure != 0 || lines.empty()) return;
   hide_bar(target);
-  target.queue += lines;
-  if (!lines.ends_with('\n')) target.queue += '\n';
+  add(target, fmt::format("{}{}", lines, lines.ends_with('\n') ? "" : "\n"));
+}
+
+void Output::add(Sink& sink, std::string_view text) const {
+  const bool fits = sink.queue.size() + text.size() <= kBacklogBytes;
+  if (sink.left_out == 0 && (fits || !ranks_wait_no_longer(sink))) {
+    sink.queue += text;
+  } else {
+    sink.left_out += text.size();
+    sink.all_left_out += text.size();
+  }
 }
 
 void Output::end_progress() {
@@ -103,30 +111,110 @@ void Output::hide_bar(Sink& sink) {
 
 void Output::flush() {
   for (Sink& each : sinks_) write_queue(each);
-  if (bar_.empty() || bar_visible_ || pending(Stream::kStdout) || pending(Stream::kStderr)) return;
+  if (bar_.empty() || bar_visible_ || !all_written()) return;
   sink(bar_stream_).queue += bar_;
   bar_visible_ = true;
   write_queue(sink(bar_stream_));
 }
 
 void Output::write_queue(Sink& sink) {
+  if (sink.full_since && SteadyClock::now() < sink.retry_at) return;
   std::size_t written = 0;
+  int error = 0;
   while (written < sink.queue.size() && sink.failure == 0) {
     // A pipe that polls as writable takes PIPE_BUF bytes without blocking; more is not promised.
     pollfd writable{.fd = sink.fd, .events = POLLOUT, .revents = 0};
     if (::poll(&writable, 1, 0) <= 0) break;
     const std::size_t most = std::min<std::size_t>(sink.queue.size() - written, PIPE_BUF);
     const ssize_t count = ::write(sink.fd, sink.queue.data() + written, most);
-    if (count < 0 && (errno == EINTR || errno == EAGAIN)) break;
-    // Gone (EPIPE), or a terminal or disk that takes no more: the job itself goes on.
-    if (count < 0) sink.failure = errno;
-    if (count > 0) written += static_cast<std::size_t>(count);
+    if (count >= 0) {
+      written += static_cast<std::size_t>(count);
+      continue;
+    }
+    error = errno;
+    // Gone (EPIPE), or a terminal or disk that does not work any more: the job itself goes on.
+    const bool for_now = error == EINTR || error == EAGAIN || error == ENOSPC || error == EDQUOT;
+    if (!for_now) sink.failure = error;
+    break;
   }
   sink.queue.erase(0, sink.failure != 0 ? sink.queue.size() : written);
+  if (written > 0) has_room(sink);
+  if (error == ENOSPC || error == EDQUOT) has_no_room(sink, error);
+  if (sink.failure != 0 && sink.failure != EPIPE && &sink == &this->sink(Stream::kStdout)) {
+    say(system_error("gyre run: the ranks' output is lost from here on: cannot write to stdout", error).what());
+  }
+}
+
+void Output::has_no_room(Sink& sink, int error) {
+  const auto now = SteadyClock::now();
+  sink.retry_at = now + patience_.pause;
+  if (sink.full_since) return;
+  sink.full_since = now;
+  if (&sink == &this->sink(Stream::kStderr)) return;
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(patience_.running).count();
+  say(system_error(fmt::format("gyre run: cannot write the ranks' output to stdout; it is tried again, and the ranks "
+                               "wait up to {} s for it",
+                               seconds),
+                   error)
+          .what());
+}
+
+void Output::has_room(Sink& sink) {
+  sink.full_since.reset();
+  if (sink.left_out == 0) return;
+  sink.queue += fmt::format("gyre run: {} bytes of output are missing here, for which the disk had no room\n",
+                            std::exchange(sink.left_out, 0));
+}
+
+bool Output::ranks_wait_no_longer(const Sink& sink) const {
+  return sink.full_since && SteadyClock::now() >= *sink.full_since + patience_.running;
+}
+
+void Output::wait(std::vector<pollfd>& waits, std::optional<SteadyClock::time_point> due) const {
+  for (const Sink& each : sinks_) {
+    if (each.full_since) {
+      due = std::min(due.value_or(each.retry_at), each.retry_at);
+    } else if (!each.queue.empty()) {
+      waits.push_back({.fd = each.fd, .events = POLLOUT, .revents = 0});
+    }
+  }
+  const auto left = due ? std::chrono::ceil<std::chrono::milliseconds>(*due - SteadyClock::now()).count() : -1;
+  ::poll(waits.data(), waits.size(), due ? static_cast<int>(std::max<std::int64_t>(left, 0)) : -1);
+}
+
+void Output::finish(int stop_fd) {
+  const Deadline room = Deadline::after(patience_.at_end);
+  for (;;) {
+    flush();
+    if (all_written()) return;
+    const bool only_full =
+        std::ranges::all_of(sinks_, [](const Sink& each) { return each.queue.empty() || each.full_since; });
+    if (only_full && room.passed()) return;
+    std::vector<pollfd> waits = {{.fd = stop_fd, .events = POLLIN, .revents = 0}};
+    wait(waits, std::nullopt);
+    // As long as the reader likes (a pager), unless somebody wants us gone.
+    if (waits.front().revents != 0) return;
+  }
+}
+
+bool Output::all_written() const {
+  return std::ranges::all_of(sinks_, [](const Sink& each) { return each.queue.empty(); });
 }
 
 bool Output::backlogged() const {
-  return std::any_of(sinks_.begin(), sinks_.end(), [](const Sink& each) { return each.queue.size() > kBacklogBytes; });
+  return std::ranges::any_of(
+      sinks_, [this](const Sink& each) { return each.queue.size() > kBacklogBytes && !ranks_wait_no_longer(each); });
+}
+
+std::string Output::what_is_missing() const {
+  for (const Sink& each : sinks_) {
+    if (each.failure == EPIPE) continue;
+    if (each.failure != 0) return system_error(fmt::format("cannot write to {}", each.name), each.failure).what();
+    const std::size_t missing = each.all_left_out + (each.full_since ? each.queue.size() : 0);
+    if (missing > 0)
+      return fmt::format("{} bytes of {} are missing, for which the disk had no room", missing, each.name);
+  }
+  return "";
 }
 
 }  // namespace gyre::launch

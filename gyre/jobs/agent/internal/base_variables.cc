@@ -19,6 +19,7 @@ Variables base_variables(const Variables& base, const std::string& gyre_program,
   variables[kShellTableVariable] = folders.shell_table();
   variables[launch_contract::kJobFolder] = job_folder(order, folders);
   variables[launch_contract::kStartFailureFile] = folders.start_failure();
+  variables[launch_contract::kMissingOutputFile] = folders.missing_output();
   variables[kAttemptVariable] = order.attempt;
   variables[kNodeVariable] = order.here().id;
   return variables;

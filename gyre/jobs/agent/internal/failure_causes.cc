@@ -22,7 +22,7 @@ AttemptEnds failure_of_job(const WorkOrder& order, const NodeFolders& folders, c
                            const ProcessSet::Ended& ended) {
   const std::string& node = order.here().id;
   const int exit_code = ended.exit_code;
-  const std::string not_started = failure_noted(folders.start_failure(), ::geteuid());
+  const std::string not_started = text_noted(folders.start_failure(), ::geteuid());
   if (exit_code == launch::kUnreachableExitCode && !not_started.empty())
     return start_failure(order, fmt::format("gyre run on node {} {}", node, not_started));
   std::map<std::string, std::string> details = {{"node", node}};
@@ -36,7 +36,7 @@ AttemptEnds failure_of_job(const WorkOrder& order, const NodeFolders& folders, c
   }
   if (exit_code == 127) how += ", by which a shell says that a command was not found";
   how += obstacles(program_paths(order.job), variables, order, exit_code);
-  const std::string noted = failure_noted(folders.private_to_job() / kFailureNote, ::geteuid());
+  const std::string noted = text_noted(folders.private_to_job() / kFailureNote, ::geteuid());
   if (!noted.empty()) how += "; " + noted;
   return {exit_code,
           JobError{error_code::kJobFailed, fmt::format("the job's command failed on node {} with {}", node, how),

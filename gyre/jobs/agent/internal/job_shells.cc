@@ -68,7 +68,8 @@ void write_shell_table(const WorkOrder& order, const std::vector<NodeFacts>& all
     table.addresses[order.nodes[node].id] = order.nodes[node].address;
   }
   std::error_code missing;
-  for (const fs::path& note : {folders.private_to_job() / kFailureNote, folders.start_failure()})
+  for (const fs::path& note :
+       {folders.private_to_job() / kFailureNote, folders.start_failure(), folders.missing_output()})
     fs::remove(note, missing);
   write_file_atomically(folders.shell_table(), as_bytes(to_json(table).dump()));
 }

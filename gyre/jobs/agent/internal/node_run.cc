@@ -19,6 +19,7 @@
 #include "gyre/jobs/agent/internal/failure_causes.h"
 #include "gyre/jobs/agent/internal/job_shells.h"
 #include "gyre/jobs/agent/internal/shared_folders.h"
+#include "gyre/jobs/agent/internal/waiting_launcher.h"
 #include "gyre/jobs/agent/internal/waits.h"
 #include "gyre/jobs/agent/launch_plan.h"
 #include "gyre/jobs/agent/mounts.h"
@@ -271,7 +272,11 @@ ProcessSet::Ended NodeRun::run_plan(const NodePlan& plan, const std::vector<Node
   }
   Json specification = launch_specification(set.processes(), socket, work_folder(order(), folders_));
   if (plan.ranks) add_ranks(specification, order(), plans);
-  return set.run(specification, specification.contains("job") ? plan.first_rank : 0, [&] { begun_ = true; });
+  const auto ended =
+      set.run(specification, specification.contains("job") ? plan.first_rank : 0, [&] { begun_ = true; });
+  if (const std::string missing = text_noted(folders_.missing_output(), ::geteuid()); !missing.empty())
+    journal_.note(fmt::format("gyre run on node {}: {}", order().here().id, missing));
+  return ended;
 }
 
 void NodeRun::clean_up() {

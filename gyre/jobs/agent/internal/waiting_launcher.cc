@@ -69,7 +69,7 @@ void WaitingLauncher::proxy_failed(int exit_code, const fs::path& note, std::chr
   if (!has_ended(process_, kGrace)) send_signal(process_, SIGKILL);
 }
 
-std::string failure_noted(const fs::path& note, uid_t owner) {
+std::string text_noted(const fs::path& note, uid_t owner) {
   const UniqueFd file(::open(note.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat status{};
   if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode) || status.st_uid != owner) return "";

@@ -21,7 +21,7 @@ class WaitingLauncher {
   static std::optional<WaitingLauncher> of_parent(const std::string& command, std::string node);
 
   /// The proxy's shell has ended with `exit_code`: not 0. A launcher that ends by itself within `patience` knows of it;
-  /// any other is ended, once the reason stands on stderr and in `note`, for failure_noted().
+  /// any other is ended, once the reason stands on stderr and in `note`, for text_noted().
   void proxy_failed(int exit_code, const std::filesystem::path& note, std::chrono::milliseconds patience) const;
 
  private:
@@ -31,8 +31,8 @@ class WaitingLauncher {
   std::string node_;
 };
 
-/// What proxy_failed() has noted, for a sentence; empty where there is nothing. The job's user owns the folder: only a
-/// plain file of `owner`'s is read, and what it says is shown printable.
-std::string failure_noted(const std::filesystem::path& note, uid_t owner);
+/// What proxy_failed() or a launcher has noted, for a sentence; empty where there is nothing. The job's user owns the
+/// folder: only a plain file of `owner`'s is read, and what it says is shown printable.
+std::string text_noted(const std::filesystem::path& note, uid_t owner);
 
 }  // namespace gyre::jobs::agent::internal

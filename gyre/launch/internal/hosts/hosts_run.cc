@@ -4,21 +4,15 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <csignal>
-#include <filesystem>
 #include <iterator>
-#include <system_error>
 #include <utility>
 
-#include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
-#include "gyre/base/file.h"
-#include "gyre/base/launch_contract.h"
 #include "gyre/base/process.h"
 #include "gyre/launch/internal/hosts/description.h"
 #include "gyre/launch/internal/report.h"
+#include "gyre/launch/internal/service_notes.h"
 
 namespace gyre::launch {
 
@@ -32,23 +26,6 @@ constexpr std::chrono::seconds kFarewellTime{8};
 constexpr std::chrono::milliseconds kKillFarewellTime{1000};
 /// How long after the loss of a host the failure that explains it may still be reported.
 constexpr std::chrono::milliseconds kSettleTime{400};
-constexpr std::array<Stream, kStreams> kBothStreams = {Stream::kStdout, Stream::kStderr};
-
-/// For a job service: that it was no failure of the job; or, if nothing is to be said, that this has passed.
-void note_start_failure(const std::vector<std::string>& environment, const std::string& sentence) {
-  const std::string file = variable_of(environment, launch_contract::kStartFailureFile);
-  if (file.empty()) return;
-  if (sentence.empty()) {
-    std::error_code ignored;
-    std::filesystem::remove(file, ignored);
-    return;
-  }
-  try {
-    write_file_atomically(file, as_bytes(sentence));
-  } catch (const Error&) {
-    // The sentence stands on stderr too.
-  }
-}
 
 }  // namespace
 
@@ -68,26 +45,13 @@ LaunchResult HostsRun::run() {
   }
   end_all();
   LaunchResult result = conclude();
-  wait_until_written();
+  output_.finish(signals_.fd());
+  note_missing_output(options_.environment, output_.what_is_missing());
   return result;
 }
 
 /// A reader who has stopped reading makes the ranks wait, not us grow.
 bool HostsRun::paused() const { return output_.backlogged() && !hurry_; }
-
-void HostsRun::wait_until_written() {
-  for (;;) {
-    output_.flush();
-    std::vector<pollfd> waits = {{.fd = signals_.fd(), .events = POLLIN, .revents = 0}};
-    for (const Stream stream : kBothStreams) {
-      if (output_.pending(stream)) waits.push_back({.fd = output_.fd(stream), .events = POLLOUT, .revents = 0});
-    }
-    if (waits.size() == 1) return;
-    ::poll(waits.data(), waits.size(), -1);
-    // As long as the reader likes, unless somebody wants us gone.
-    if (waits.front().revents != 0) return;
-  }
-}
 
 bool HostsRun::reach() {
   for (const auto& member : members_) {
@@ -149,15 +113,10 @@ void HostsRun::watch() {
 void HostsRun::wait_for_events() {
   output_.flush();
   std::vector<pollfd> waits = {{.fd = signals_.fd(), .events = POLLIN, .revents = 0}};
-  for (const Stream stream : kBothStreams) {
-    if (output_.pending(stream)) waits.push_back({.fd = output_.fd(stream), .events = POLLOUT, .revents = 0});
-  }
   if (!paused()) {
     for (const auto& member : members_) member->agent.add_waits(waits);
   }
-  const auto due = due_at();
-  const auto left = due ? std::chrono::ceil<std::chrono::milliseconds>(*due - SteadyClock::now()).count() : -1;
-  ::poll(waits.data(), waits.size(), due ? static_cast<int>(std::max<std::int64_t>(left, 0)) : -1);
+  output_.wait(waits, due_at());
 }
 
 std::optional<SteadyClock::time_point> HostsRun::due_at() const {
@@ -181,7 +140,7 @@ void HostsRun::advance_agents() {
     }
   }
   for (const auto& [member, ended] : std::exchange(failed_, {})) rank_failed(*member, ended);
-  if (output_.stdout_failure() == EPIPE && !stop_signal_) {
+  if (output_.reader_has_gone() && !stop_signal_) {
     stop_signal_ = SIGPIPE;  // As every program in a pipeline: nobody reads on, so the work is over.
     tell_all({ToAgent::Word::kStop, SIGTERM, {}});
   }

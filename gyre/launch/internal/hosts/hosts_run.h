@@ -35,7 +35,6 @@ class HostsRun {
 
   bool reach();
   bool paused() const;
-  void wait_until_written();
   void describe_job();
   void watch();
   void wait_for_events();
