@@ -6,6 +6,7 @@
 #include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,8 +28,6 @@ namespace {
 
 constexpr int kFirstPort = 2222;
 constexpr int kPortsTried = 20'000;
-/// Where nodes are one machine, each begins this many ports further; more than the processes that one has of a job.
-constexpr int kPortsOfVirtualNode = 50;
 constexpr std::chrono::seconds kLongestProbe{20};
 constexpr std::size_t kMostOutputBytes = 8192;
 constexpr std::size_t kMostBytesOfFile = std::size_t{64} << 10;
@@ -96,16 +95,19 @@ void set_port(Address& address, int port) {
   }
 }
 
-/// Where the search for ports begins, from kFirstPort on. Virtual nodes, of one machine, have loopback addresses, and a
-/// server that listens on every address (TensorFlow's does) would take its port from all of them: so each begins
-/// elsewhere.
-int first_port_offset(const Address& address) {
-  if (address.storage.ss_family != AF_INET) return 0;
-  const std::uint32_t number = ntohl(reinterpret_cast<const sockaddr_in&>(address.storage).sin_addr.s_addr);
-  constexpr std::uint32_t kLoopback = 127;
-  if (number >> 24U != kLoopback) return 0;
-  const auto node = static_cast<int>(number & 0xffffU);
-  return node * kPortsOfVirtualNode % kPortsTried;
+/// A name that says that a job of ours has the port, on whatever address: a server that listens on every address
+/// (TensorFlow's does) takes its port from all nodes that share this network namespace, and two such servers may even
+/// share one. Freed by the kernel when the descriptor is closed. Nothing where another job has it.
+UniqueFd claim(int port) {
+  UniqueFd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!socket) throw system_error("cannot make a socket", errno);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string name = fmt::format("gyre/jobs/port/{}", port);
+  std::memcpy(address.sun_path + 1, name.data(), name.size());  // After a null byte: abstract, of the namespace.
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) return {};
+  return socket;
 }
 
 }  // namespace
@@ -139,15 +141,16 @@ int count_gpus(const Variables& environment) {
 
 PortLease::PortLease(const std::string& address_text, int count) {
   Address address = resolve(address_text);
-  const int begin = first_port_offset(address);
-  for (int tried = 0; tried < kPortsTried && static_cast<int>(ports_.size()) < count; ++tried) {
-    const int port = kFirstPort + (begin + tried) % kPortsTried;
+  for (int port = kFirstPort; port < kFirstPort + kPortsTried && static_cast<int>(ports_.size()) < count; ++port) {
+    UniqueFd claimed = claim(port);
+    if (!claimed) continue;
     UniqueFd socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (!socket) throw system_error("cannot make a socket", errno);
     set_port(address, port);
     if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length) == 0) {
       ports_.push_back(port);
       sockets_.push_back(std::move(socket));
+      claims_.push_back(std::move(claimed));
     } else if (errno != EADDRINUSE && errno != EACCES) {
       throw Error(ErrorCode::kInvalidArgument,
                   fmt::format("the node's address {} is not one of this host: {}", address_text, std::strerror(errno)));

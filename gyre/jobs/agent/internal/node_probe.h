@@ -21,11 +21,12 @@ std::string beginning_of_file(const std::string& path, const std::filesystem::pa
 /// GPUs that a job here could use: those of CUDA_VISIBLE_DEVICES where an engine has set it, else the machine's.
 int count_gpus(const Variables& environment);
 
-/// Ports of one address of this host. Nobody who asks for any free port gets one of them while this object lives; a
-/// process that asks for one by number does once release() has been called.
+/// Ports of one address of this host. Until release(), nobody gets one of them; from then on a process that asks for it
+/// by number does. As long as this object lives, no other one in this network namespace, of whatever address, server or
+/// account, has the same ports.
 class PortLease {
  public:
-  /// `count` free ports from 2222 upward, as Batch AI gave them; nodes that share a machine begin at different ones.
+  /// `count` free ports from 2222 upward, as Batch AI gave them.
   /// Error(kResourceExhausted) when there are none; Error(kInvalidArgument) when the address is not one of this host.
   PortLease(const std::string& address, int count);
 
@@ -34,7 +35,8 @@ class PortLease {
 
  private:
   std::vector<int> ports_;
-  std::vector<UniqueFd> sockets_;
+  std::vector<UniqueFd> sockets_;  ///< Bound, until release().
+  std::vector<UniqueFd> claims_;
 };
 
 }  // namespace gyre::jobs::agent::internal
