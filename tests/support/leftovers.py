@@ -30,6 +30,8 @@ from xdist.workermanage import WorkerController
 VARIABLE = "GYRE_TEST_ITEM"
 # This process: as xdist calls it, which starts several.
 OWNER = ".".join([*(os.environ.get(f"PYTEST_XDIST_{name}", "") for name in ("TESTRUNUID", "WORKER")), str(os.getpid())])
+# Python's own, which ends with the tests' process.
+OF_MULTIPROCESSING = "multiprocessing.resource_tracker"
 IS_FAILURE = os.environ.get("GYRE_TEST_LEFTOVERS") == "fail"
 # What has been told to end may take so long on a busy machine. The tests of this plugin shorten it.
 LONGEST_END_SECONDS = float(os.environ.get("GYRE_TEST_END_SECONDS", "10" if IS_FAILURE else "2"))
@@ -94,7 +96,8 @@ class Leftovers:
     def _of_this_test(self) -> set[int]:
         added = children_of(os.getpid()) - self._children - self._shared_children
         marked = {pid for pid in all_processes() - self._processes if variable_of(pid, VARIABLE) == self._marker}
-        return {pid for pid in marked.union(with_descendants(added)) if is_alive(pid)}
+        found = {pid for pid in marked.union(with_descendants(added)) if is_alive(pid)}
+        return {pid for pid in found if OF_MULTIPROCESSING not in command_of(pid)}
 
     def _of_fixtures(self) -> set[int]:
         markers = {f"{OWNER}.{name}" for name in self._fixtures}

@@ -263,14 +263,14 @@ TEST_F(RestoreTest, what_a_process_of_another_account_says_of_its_node_is_not_be
   ASSERT_EQ(::chown(root.c_str(), kNobody, kNobody), 0);
   const pid_t child = ::fork();
   if (child == 0) {
-    if (::chdir(liar.c_str()) != 0 || ::setuid(kNobody) != 0) ::_exit(1);
+    if (::setpgid(0, 0) != 0 || ::chdir(liar.c_str()) != 0 || ::setuid(kNobody) != 0) ::_exit(1);
     ::execl("/bin/sh", "sh", "agent", "--root", root.c_str(), static_cast<char*>(nullptr));
     ::_exit(1);
   }
   EXPECT_TRUE(wait_until([&] { return content_of(fmt::format("/proc/{}/cmdline", child)).starts_with("sh"); }));
   restore(To::kOldFolder);
   EXPECT_TRUE(becomes("job", ExecutionState::kRunning));
-  EXPECT_EQ(::kill(child, SIGKILL), 0);
+  EXPECT_EQ(::kill(-child, SIGKILL), 0);  // With its sleep.
   int status = 0;
   ::waitpid(child, &status, 0);
   release("job");

@@ -49,6 +49,7 @@ TEST_F(UnreadableTest, a_waiting_job_waits_on_says_why_and_holds_up_nobody) {
     EXPECT_EQ(state_of("bad"), ExecutionState::kQueued);
     ASSERT_EQ(service_->job(named("bad")).execution_info.errors.size(), 1U);
     EXPECT_EQ(service_->job(named("bad")).execution_info.errors[0].code, kUnreadableJob);
+    EXPECT_THAT(service_->job(named("bad")).execution_info.errors[0].message, Not(HasSubstr("json.exception")));
     EXPECT_EQ(service_->why(named("bad")).reason, kUnreadableJob);
     submit("good", job_of(1, "true"));
     service_->scale_cluster(kCluster, spec::ManualScale{1});
@@ -105,6 +106,7 @@ TEST_F(UnreadableTest, a_cluster_is_named_can_be_deleted_and_holds_up_no_other) 
     const api::Cluster cluster = service_->cluster(kCluster);
     ASSERT_EQ(cluster.errors.size(), 1U);
     EXPECT_EQ(cluster.errors[0].code, kUnreadableCluster);
+    EXPECT_THAT(cluster.errors[0].message, Not(HasSubstr("json.exception")));
     EXPECT_EQ(service_->clusters("w", {}).items.size(), 1U);
     EXPECT_THROW(submit("job", job_of(1, "true")), api::ServiceError);
     EXPECT_THROW(service_->scale_cluster(kCluster, spec::ManualScale{2}), api::ServiceError);
@@ -165,6 +167,7 @@ TEST_F(UnreadableTest, an_empty_catalog_beside_nodes_is_refused_and_a_new_folder
     EXPECT_EQ(error.code(), ErrorCode::kCorruptData);
     EXPECT_THAT(error.what(), HasSubstr("catalog.db is empty"));
   }
+  end_nodes(options_.folder);
   options_.folder = folder_.path() / "new";
   fs::create_directories(options_.folder);
   std::ofstream(options_.folder / "catalog.db").close();  // Its first server was killed at once.

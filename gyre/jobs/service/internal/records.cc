@@ -88,6 +88,13 @@ const std::string& whole_text(const std::string& text, const std::vector<catalog
   return text;
 }
 
+/// `what`: for the error. Secrets may be in `text`, so it is not quoted.
+nlohmann::json object_of(const std::string& text, const char* what) {
+  nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_object() && !json.empty()) return json;
+  throw Error(ErrorCode::kCorruptData, fmt::format("{} are not a JSON object with properties", what));
+}
+
 }  // namespace
 
 KeptSpec kept(const spec::JobSpec& job) { return split(job); }
@@ -106,11 +113,9 @@ spec::JobSpec job_spec(const std::string& text, const std::vector<catalog::Secre
 spec::ClusterSpec cluster_spec(const std::string& text, const std::string& scale,
                                const std::vector<catalog::Secret>& secrets) {
   return read([&] {
-    nlohmann::json json = nlohmann::json::parse(whole_text(text, secrets));
-    json["scaleSettings"] = nlohmann::json::parse(scale);
-    // Without any, a cluster has no nodes, and its jobs would wait for ever.
-    if (!json["scaleSettings"].is_object() || json["scaleSettings"].empty())
-      throw Error(ErrorCode::kCorruptData, fmt::format("its scale settings are '{}'", scale));
+    // Without scale settings a cluster has no nodes, and its jobs would wait for ever.
+    nlohmann::json json = object_of(whole_text(text, secrets), "they");
+    json["scaleSettings"] = object_of(scale, "its scale settings");
     return spec::cluster_or_throw(spec::parse_cluster(json.dump()), kCatalog);
   });
 }
