@@ -66,6 +66,13 @@ ELSEWHERE = {
     "e2e/stage_test.py::test_all_files_below_an_index_page_arrive_and_are_not_read_again": (
         "gyre stage https://example.org/sets/digits/ --to /data/digits",
     ),
+    "e2e/upload_test.py::test_what_goes_up_comes_back_and_goes_up_once": (
+        "gyre stage /data/set --to az://data/set",
+        "gyre stage /data/set --to s3://bucket/set --compress gzip",
+    ),
+    "e2e/upload_test.py::test_azcopys_words_and_encodings_go_up": (
+        "gyre stage copy /data/set 'https://ACCOUNT.blob.core.windows.net/CONTAINER' --recursive --sas @sas.txt",
+    ),
     "e2e/run_staging_test.py::test_no_secret_of_the_source_is_seen_anywhere": (
         "gyre run -n 4 --stage az://data/digits --stage-dir /scratch -- gyre-cifar10 --data-dir '{stage-dir}'",
     ),
@@ -100,6 +107,7 @@ ELSEWHERE = {
 }
 # What is replaced in a page's commands before they are run here: less data, fewer epochs, a smaller network.
 SHORTER = {
+    "backups.md": [("/backup/", "{share}/")],
     "README.md": [("--epochs 12", "--epochs 1"), ("examples/01_digits.py", "examples/01_digits.py --epochs 1")],
     "debugging.md": [("1_000_000", "1_000")],
     "jobs.md": [
@@ -254,7 +262,7 @@ def test_the_commands_of_a_page_do_what_they_say(page: str, gyre: Path, job_serv
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
 
     prepare(folder, page, job_server.share, lambda words: run(f"{sys.executable} {words}"))
-    if page == "jobs.md":
+    if page in ("jobs.md", "backups.md"):
         job_server.start()
     setting = ""  # An assignment or export before the command that uses it.
     for command in commands_to_run():
