@@ -60,8 +60,8 @@ set(gyre_precompiled_headers_test <gmock/gmock.h> <gtest/gtest.h> ${gyre_precomp
 set(gyre_precompiled_headers_torch ${gyre_precompiled_headers_library} <ATen/ATen.h>)
 
 # gyre_precompile(target kind): parses those headers once for all targets of a kind, instead of once per file. The first target
-# of a kind makes the precompiled header, the others use it. Without effect where the preset turns precompiled headers off
-# (`lint` and the sanitizers), so that a file which includes too little is found there.
+# of a kind makes the precompiled header, the others use it. ./dev lint looks at changed files without it, so that one that
+# includes too little is found.
 function(gyre_precompile target kind)
   get_target_property(type ${target} TYPE)
   if(type STREQUAL "EXECUTABLE" AND NOT kind STREQUAL "test")

@@ -2,8 +2,8 @@
 
 compile: builds our objects that do without libtorch, so that Clang's warnings and its thread-safety analysis, which are
          errors, see every line. Ninja and ccache make the second run cheap.
-tidy:    clang-tidy over the files that changed since the base commit (--all: over everything). A file whose text,
-         headers, command and rules are those of its last clean run is not run again.
+tidy:    clang-tidy, without precompiled headers, over the files that changed since the base commit (--all: over
+         everything). A file whose text, headers, command and rules are those of its last clean run is not run again.
 """
 
 import argparse
@@ -20,6 +20,9 @@ from repository import ROOT, changed_files
 
 BUILD = ROOT / "build" / "lint"
 STAMPS = BUILD / "tidy"
+# The compile commands of clang-tidy: without precompiled headers, so that a file that includes too little is found.
+TIDY_COMMANDS = STAMPS / "compile_commands.json"
+PRECOMPILED = re.compile(r" -Winvalid-pch| -Xclang -include(-pch)? -Xclang \S+")
 CLANG_TIDY = "clang-tidy-19"
 WITH_TORCH = (
     "gyre/train/",
@@ -112,7 +115,7 @@ def includers(all_units: list[Unit], header: Path) -> list[Unit]:
 
 def tidy_unit(unit: Unit) -> str:
     """What clang-tidy complains about; empty when it does not."""
-    command = [CLANG_TIDY, "-p", str(BUILD), "--quiet", str(ROOT / unit.source)]
+    command = [CLANG_TIDY, "-p", str(STAMPS), "--quiet", str(ROOT / unit.source)]
     result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     if result.returncode == 0:
         return ""
@@ -129,6 +132,8 @@ def tidy(jobs: int, everything: bool) -> int:
     chosen = all_units if everything else affected(all_units, changed_files(ROOT))
     headers = dependencies()
     STAMPS.mkdir(parents=True, exist_ok=True)
+    commands = (BUILD / "compile_commands.json").read_text(encoding="utf-8")
+    TIDY_COMMANDS.write_text(PRECOMPILED.sub("", commands), encoding="utf-8")
     # Without a dependency log (units with libtorch are not compiled here) there is no key to trust: those always run.
     keys = {unit: key_of(unit, headers[unit.output]) for unit in chosen if unit.output in headers}
     due = [unit for unit in chosen if unit not in keys or not (STAMPS / keys[unit]).exists()]
