@@ -140,6 +140,78 @@ def test_at_the_limit_the_missing_rank_is_named_before_the_library_aborts(run_ra
     run_ranks(SIZE, body_at_the_limit, environment=ENVIRONMENT)
 
 
+def body_with_messages_of_different_sizes() -> None:
+    join()
+    began = time.monotonic()
+    if dist.get_rank() == 0:
+        dist.send(torch.ones(4, device=own_device()), 1)  # Of four.
+    elif dist.get_rank() == 1:
+        dist.recv(torch.ones(3, device=own_device()), 0)  # Of three.
+    failure = failure_of_the_group()
+    if dist.get_rank() == 2:
+        return
+    assert time.monotonic() - began < PROMISED_S
+    assert isinstance(failure, MismatchError)
+    told = str(failure)
+    for call, line in (
+        ("rank 0: a send to rank 1 of 4 elements of float32, shape [4]", dist_line("# Of four.")),
+        ("rank 1: a receive from rank 0 of 3 elements of float32, shape [3]", dist_line("# Of three.")),
+    ):
+        assert f"{call}, at {__file__}:{line}" in told, told
+
+
+def test_a_message_whose_ends_differ_shows_both_calls_and_lines(run_ranks: RunRanks) -> None:
+    run_ranks(SIZE, body_with_messages_of_different_sizes, environment=ENVIRONMENT)
+
+
+def body_with_messages_that_meet() -> None:
+    """In both directions, in batches, of other shapes but as many elements: nobody is accused."""
+    join()
+    rank, device = dist.get_rank(), own_device()
+    for _ in range(3):
+        if rank == 0:
+            dist.send(torch.ones(2, 3, device=device), 1)
+        elif rank == 1:
+            dist.recv(torch.zeros(6, device=device), 0)
+        received = torch.zeros(2, device=device)
+        works = dist.batch_isend_irecv(
+            [
+                dist.P2POp(dist.isend, torch.full((2,), float(rank), device=device), (rank + 1) % SIZE),
+                dist.P2POp(dist.irecv, received, (rank - 1) % SIZE),
+            ]
+        )
+        for work in works:
+            work.wait()
+        assert received.tolist() == [(rank - 1) % SIZE] * 2
+    time.sleep(0.3)  # Three looks of the record.
+    dist.all_reduce(torch.ones(1, device=device))
+    dist.barrier()
+
+
+def test_messages_that_meet_are_left_alone(run_ranks: RunRanks) -> None:
+    outcomes = run_ranks(SIZE, body_with_messages_that_meet, environment=ENVIRONMENT)
+    assert not any("disagree" in outcome.output for outcome in outcomes)
+
+
+def body_without_a_receiver() -> None:
+    join(timeout=3)
+    if dist.get_rank() != 0:
+        said("; timed out")  # While it is here.
+        return
+    began = time.monotonic()
+    dist.send(torch.ones(4, device=own_device()), 1)  # To nobody.
+    said("; timed out")
+    assert time.monotonic() - began < 3 + PROMISED_S
+    failure = failure_of_the_group()
+    assert isinstance(failure, TimeoutError)
+    assert f"at {__file__}:{dist_line('# To nobody.')}" in str(failure), failure
+    assert "missing: rank 1, which has not called recv" in str(failure), failure
+
+
+def test_the_missing_rank_of_a_message_is_named_with_the_others_line(run_ranks: RunRanks) -> None:
+    run_ranks(SIZE, body_without_a_receiver, environment=ENVIRONMENT)
+
+
 def body_on_a_device_that_hangs() -> None:
     join(timeout=6)
     device = own_device()

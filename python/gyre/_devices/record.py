@@ -16,7 +16,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -89,7 +89,7 @@ class Record:
         self._new.append(entry)
         if not self._is_watched:
             self._is_watched = True
-            _watch.look_after(self)
+            look_after(self)
         return entry
 
     def note_work(self, entry: Entry, work: Any) -> None:
@@ -132,9 +132,9 @@ class Record:
             self.end()  # In good order.
         except MismatchError as failure:
             assert entry is not None
-            self._fail(MismatchError(f"{failure}. {self._lines(entry)}"))
+            self.fail(MismatchError(f"{failure}. {self._lines(entry)}"))
         except Error as failure:
-            self._fail(failure)
+            self.fail(failure)
 
     def _request(self, entry: Entry) -> _core.Request:
         signature = entry.signature()
@@ -152,7 +152,8 @@ class Record:
             elsewhere=True,
         )
 
-    def _fail(self, failure: Error) -> None:
+    def fail(self, failure: Error) -> None:
+        """Ends the group; on the record's thread."""
         self.failure = failure
         # The program may be waiting for the device, where no error can reach it.
         logging.getLogger("gyre").error("rank %d: %s", self._runtime.rank, failure)
@@ -208,16 +209,20 @@ class Record:
         return f"Rank {self._runtime.rank} has called it at {entry.place or 'a thread of torch'}"
 
 
+class _Watched(Protocol):
+    def look(self) -> bool: ...
+
+
 class _Watch:
     """One thread for all records of the process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._records: weakref.WeakSet[Record] = weakref.WeakSet()
+        self._records: weakref.WeakSet[_Watched] = weakref.WeakSet()
         self._process = 0
         self._thread: threading.Thread | None = None
 
-    def look_after(self, record: Record) -> None:
+    def look_after(self, record: _Watched) -> None:
         if record in self._records and self._thread is not None:
             return
         with self._lock:
@@ -241,5 +246,6 @@ class _Watch:
 
 
 _watch = _Watch()
+look_after = _watch.look_after
 # It brings nothing for which another rank could wait.
 register_loop(_Watch._run.__code__, lambda _: True)

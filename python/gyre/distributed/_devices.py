@@ -21,7 +21,8 @@ import torch.distributed as dist
 
 from gyre import _torch_private
 from gyre._devices import delegates
-from gyre._devices.record import Record
+from gyre._devices.message_record import MessageRecord, is_message, peer_in
+from gyre._devices.record import Record, look_after
 from gyre._devices.staging import is_present
 from gyre._torch_private import GroupPlace
 from gyre.distributed._failures import of_torch
@@ -46,7 +47,8 @@ class OtherDevices:
         self._named = named
         self._lock = threading.Lock()
         self._groups: dict[str, Any] = {}
-        self._connected: set[int] = set()  # Of those, by id().
+        # Of those, by id(): with all ranks (None), or with one of them.
+        self._connected: set[tuple[int, int | None]] = set()
         self._ended = False
 
     def make_those_that_wait(self) -> None:
@@ -78,14 +80,16 @@ class OtherDevices:
     def call(self, group: Any, method: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """A method of a group that serves another device. All ranks' calls are compared in the background."""
         function = getattr(group, method)
-        if self._place.size == 1 or not is_recorded(method):
+        if self._place.size == 1 or not (is_recorded(method) or is_message(method)):
             return function(*arguments, **options)
         record = self._record
         if record.failure is not None:
             raise of_torch(record.failure)
+        if is_message(method):
+            return self._pass_message(id(group), method, function, arguments, options)
         number = self._owner.next_collective()
         signature = signature_of(method, self._place.size, arguments, options)
-        if id(group) in self._connected:
+        if (id(group), None) in self._connected:
             try:
                 work = function(*arguments, **options)
             except BaseException:
@@ -96,10 +100,36 @@ class OtherDevices:
             # The first call connects the ranks, and waits for all of them.
             entry = record.enter(number, method, signature)
             work = function(*arguments, **options)
-            self._connected.add(id(group))
+            self._connected.add((id(group), None))
         if work is not None:
             record.note_work(entry, work)
         return work
+
+    def _pass_message(
+        self, group: int, method: str, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]
+    ) -> Any:
+        peer = peer_in(arguments, options)
+        # The first one connects the two ranks, and may wait for the other.
+        is_first = (group, peer) not in self._connected
+        if is_first:
+            self._message_record.enter(method, arguments[0][0], peer)
+        work = function(*arguments, **options)
+        if not is_first:
+            self._message_record.enter(method, arguments[0][0], peer)
+        self._connected.add((group, peer))
+        return work
+
+    @functools.cached_property
+    def _message_record(self) -> MessageRecord:
+        made = MessageRecord(
+            self._place.rank,
+            self._owner.title,
+            self._place.timeout.total_seconds(),
+            self._owner.gyre_messages,
+            self._record.fail,
+        )
+        look_after(made)
+        return made
 
     @functools.cached_property
     def _record(self) -> Record:
@@ -116,6 +146,8 @@ class OtherDevices:
     def _end(self, how: str) -> None:
         if "_record" in self.__dict__:
             self._record.end()
+        if "_message_record" in self.__dict__:
+            self._message_record.end()
         with self._lock:
             # A group that was aborted on the record's thread is not shut down at the end of the program as well.
             groups = [] if self._ended else list(self._groups.values())

@@ -101,7 +101,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         self._words = SealedWords(store, "monitored barriers", joined.secret.derive("gyre torch monitored barriers"))
         if not global_ranks:
             _step_record.start_from_environment(rank)
-        self._messages = _core.PointToPoint(self._runtime.core)
+        self.gyre_messages = self._messages = _core.PointToPoint(self._runtime.core)
         self._peer_mapped = PeerMappedBuffers(self._runtime.place["local_size"])
         self._completions = Completions(f"gyre {group_id}")
         self._message_completions = MessageCompletions(f"gyre {group_id} message")
