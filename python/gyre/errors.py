@@ -30,8 +30,8 @@ class Error(RuntimeError):
     code: str = "INTERNAL"
 
     if not TYPE_CHECKING:
-        # TensorFlow's tracer keeps the class of those exceptions that it recognises by this as made of one text.
-        __init__ = Exception.__init__
+        # TensorFlow's tracer leaves exceptions that have this as they are; others it hides in a text of its own.
+        ag_pass_through = True
 
     def __reduce__(self) -> tuple[object, ...]:
         return error_from_code, (self.code, str(self))

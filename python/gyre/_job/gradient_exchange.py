@@ -12,12 +12,23 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from gyre._job import arrays
 from gyre._operations import Reduction
 from gyre._runtime import Runtime
 from gyre.core import _core
-from gyre.errors import Error, ShutDownError
+from gyre.errors import Error, MismatchError, ShutDownError
 
 NO_GROUP = -1
+
+# Of a layout: the gradients, and which of the variables have one.
+_Key = tuple[tuple["Gradient", ...], tuple[bool, ...]]
+
+
+class Source(NamedTuple):
+    """A variable that a step may compute a gradient of. `path`: as its user knows it."""
+
+    path: str
+    has_gradient: bool
 
 
 class Gradient(NamedTuple):
@@ -113,29 +124,62 @@ class GradientExchange:
         self.name = f"{kind}.{number}"
         self.place = (runtime.set_id, number)  # Orders the exchanges of a job alike on all ranks.
         self.before_join: Callable[[], None] | None = None  # Lays the gradients out, if this rank never had any.
-        self._layouts: dict[tuple[Gradient, ...], Layout] = {}
+        self._layouts: dict[_Key, Layout] = {}
         self._ended = False
+        self._paths_agree = False  # All ranks call the variables alike, as far as is known.
         runtime.add_exchange(self)
         weakref.finalize(self, _end, self._layouts)
 
-    def lay_out(self, gradients: Sequence[Gradient]) -> Layout:
+    def lay_out(self, gradients: Sequence[Gradient], sources: Sequence[Source] = ()) -> Layout:
         """For the gradients of a step, in the order in which they are expected. Collective, unless there has been a
-        step with the same ones: MismatchError, on every rank, if the ranks' differ."""
+        step with the same ones: MismatchError, on every rank, if the ranks' differ. `sources`: what the step has
+        gradients of, and what it could have had them of, in an order that is the same on all ranks."""
         if self._ended:
             raise ShutDownError(f"the job of {self.name} has been shut down: make the DistributedOptimizer anew")
         wanted = tuple(gradients)
-        if wanted not in self._layouts:
+        key = wanted, tuple(source.has_gradient for source in sources)
+        if key not in self._layouts:
             reduction, earlier = self.options.reduction, len(self._layouts)
+            name = f"{self.name}.{earlier + 1}" if earlier else self.name
+            self._check_sources(name, sources)
             options = _core.PlanOptions(
-                name=f"{self.name}.{earlier + 1}" if earlier else self.name,
+                name=name,
                 operation=reduction.operation,
                 prescale=reduction.prescale,
                 postscale=reduction.postscale,
                 wire=self.options.wire,
             )
             tensors = [(name, number, list(shape), group) for name, number, shape, group in wanted]
-            self._layouts[wanted] = Layout(self.runtime.core.make_plan(tensors, options), wanted)
-        return self._layouts[wanted]
+            self._layouts[key] = Layout(self.runtime.core.make_plan(tensors, options), wanted)
+        return self._layouts[key]
+
+    def _check_sources(self, layout: str, sources: Sequence[Source]) -> None:
+        """MismatchError, on every rank, if only some ranks have a gradient of a variable. Where the others go on with
+        the gradients of an earlier step, a deadlock is found, and named after what is missing here."""
+        missing = [index for index, source in enumerate(sources) if not source.has_gradient]
+        name = f"the gradients of {layout}"
+        if self._layouts and missing:
+            names = [sources[index].path if self._paths_agree else f"variable {index}" for index in missing]
+            name += f", without that of {_listed(names)}"
+        own = "\n".join(f"{int(source.has_gradient)}{source.path}" for source in sources)
+        everybodys = [
+            content.decode().splitlines() for content in arrays.gather_bytes(self.runtime, own.encode(), name)
+        ]
+        if any(len(lines) != len(sources) for lines in everybodys):
+            return  # Other networks: the layouts differ.
+        self._paths_agree = all([line[1:] for line in lines] == [one.path for one in sources] for lines in everybodys)
+        for index, source in enumerate(sources):
+            having = [rank for rank, lines in enumerate(everybodys) if lines[index][0] == "1"]
+            lacking = [rank for rank in range(len(everybodys)) if rank not in having]
+            if having and lacking:
+                others = sum(len({lines[other][0] for lines in everybodys}) > 1 for other in range(len(sources))) - 1
+                raise MismatchError(
+                    f"'{source.path}'{f' (and {others} more)' if others else ''} has a gradient on "
+                    f"{_named(having)}, and none on {_named(lacking)}: the loss there does not depend on it. Let it "
+                    "depend on the same variables on all ranks (adding 0.0 times their sum is enough), or keep these "
+                    "gradients on their rank: register_local_var() of a DistributedOptimizer, register_local_source() "
+                    "of a tape"
+                )
 
     def raise_failure(self) -> None:
         """See Layout."""
@@ -158,6 +202,15 @@ class GradientExchange:
         _end(self._layouts)
 
 
-def _end(layouts: dict[tuple[Gradient, ...], Layout]) -> None:
+def _named(ranks: Sequence[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(f"'{name}'" for name in names[:3])
+    return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown
+
+
+def _end(layouts: dict[_Key, Layout]) -> None:
     for layout in layouts.values():
         layout.end()

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 import keras
 
 from gyre._job.compression import Compression, Compressor, wire_format_of
-from gyre._job.gradient_exchange import NO_GROUP, ExchangeOptions, GradientExchange, Layout
+from gyre._job.gradient_exchange import NO_GROUP, ExchangeOptions, GradientExchange, Layout, Source
 from gyre._job.process_sets import ProcessSet, global_process_set, runtime_of
 from gyre._operations import ReduceOperation, Reduction
 from gyre._program_position import stacklevel_of_program
@@ -201,12 +201,12 @@ def _accumulate(
         state.forget_passes()
 
     def only_count() -> None:
-        _counter_of(optimizer).assign_add(1)
+        counter_of(optimizer).assign_add(1)
 
     state.back_end.conditionally(keras.ops.equal(state.passes, state.passes_per_step), step, only_count)
 
 
-def _counter_of(optimizer: Any) -> Any:
+def counter_of(optimizer: Any) -> Any:
     """The variable behind `iterations`, which counts steps rather than calls under gradient_accumulation_steps. Keras's
     first versions have only that."""
     return optimizer._iterations if hasattr(optimizer, "_iterations") else optimizer.iterations
@@ -385,7 +385,12 @@ def _lay_out(
                 _name(index, variables[index]), tensor, group_of.get(id(variables[index]), NO_GROUP)
             )
             for index, (tensor, _) in zip(order, compressed, strict=True)
-        ]
+        ],
+        [
+            Source(_path(variable), gradient is not None)
+            for variable, gradient in zip(variables, gradients, strict=True)
+            if id(variable) not in state.local
+        ],
     )
     return layout, order, compressed
 

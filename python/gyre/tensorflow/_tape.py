@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from gyre._job.compression import Compression, Compressor, wire_format_of
-from gyre._job.gradient_exchange import NO_GROUP, ExchangeOptions, GradientExchange
+from gyre._job.gradient_exchange import NO_GROUP, ExchangeOptions, GradientExchange, Source
 from gyre._job.process_sets import ProcessSet, global_process_set, runtime_of
 from gyre._operations import ReduceOperation, Reduction
 from gyre._runtime import Runtime
@@ -28,6 +28,8 @@ class _DistributedTape:
     _gyre_options: dict[str, Any]
     _local_sources: dict[int, Any]
 
+    # AutoGraph would trace Gyre's own functions too.
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def gradient(self, target: Any, sources: Any, output_gradients: Any = None, **options: Any) -> Any:
         """As tf.GradientTape.gradient(), reduced over the ranks. Collective."""
         inherited: Any = super()
@@ -51,12 +53,9 @@ class _DistributedTape:
             self._kept(gradient, runtime.size) if _identity(source) in self._local_sources else gradient
             for gradient, source in zip(flat, names, strict=True)
         ]
-        shared = [
-            index
-            for index, source in enumerate(names)
-            if _identity(source) not in self._local_sources and flat[index] is not None
-        ]
-        for index, result in zip(shared, _exchanged(runtime, [flat[i] for i in shared], options), strict=True):
+        shared = [index for index, source in enumerate(names) if _identity(source) not in self._local_sources]
+        paths = [_path(index, names[index]) for index in shared]
+        for index, result in zip(shared, _exchanged(runtime, [flat[i] for i in shared], paths, options), strict=True):
             reduced[index] = result
         return tf.nest.pack_sequence_as(own, reduced)
 
@@ -73,10 +72,20 @@ def _identity(source: Any) -> int:
     return id(getattr(source, "value", source)) if isinstance(source, keras.Variable) else id(source)
 
 
-def _exchanged(runtime: Runtime, tensors: Sequence[Any], options: dict[str, Any]) -> list[Any]:
-    results = [tf.convert_to_tensor(one) if options["sparse_as_dense"] else one for one in tensors]
-    sparse = [index for index, one in enumerate(results) if isinstance(one, tf.IndexedSlices)]
-    dense = [index for index in range(len(results)) if index not in set(sparse)]
+def _path(index: int, source: Any) -> str:
+    """As the user knows it."""
+    if isinstance(source, keras.Variable):
+        return str(source.path)
+    return str(source.name) if isinstance(source, tf.Variable) else f"source {index}"
+
+
+def _exchanged(runtime: Runtime, tensors: Sequence[Any], paths: Sequence[str], options: dict[str, Any]) -> list[Any]:
+    """`tensors`: the gradients, or None, of the sources of these paths."""
+    as_dense = options["sparse_as_dense"]
+    results = [tf.convert_to_tensor(one) if as_dense and one is not None else one for one in tensors]
+    there = [index for index, one in enumerate(results) if one is not None]
+    sparse = [index for index in there if isinstance(results[index], tf.IndexedSlices)]
+    dense = [index for index in there if index not in set(sparse)]
     reduction: Reduction = options["reduction"]
     compression: type[Compressor] = options["compression"]
     # Backward produces the last sources' gradients first.
@@ -86,13 +95,15 @@ def _exchanged(runtime: Runtime, tensors: Sequence[Any], options: dict[str, Any]
     if reduction.operation == ReduceOperation.ADASUM:
         reduced = adasum(runtime, values, reduction, None) if values else []
     else:
-        group_of = _group_of(options["groups"], len(tensors))
+        numbers = _group_of(options["groups"], len(there))
+        group_of = {index: numbers[place] for place, index in enumerate(there) if place in numbers}
         exchange = _exchange_of(runtime, ExchangeOptions(reduction, options["wire"]))
         described = [
             gradients.describe(str(index), value, group_of.get(index, NO_GROUP))
             for index, value in zip(order, values, strict=True)
         ]
-        reduced = gradients.reduce(exchange.lay_out(described), values) if values else []
+        sources = [Source(path, one is not None) for path, one in zip(paths, results, strict=True)]
+        reduced = gradients.reduce(exchange.lay_out(described, sources), values)
     for index, result, (_, context) in zip(order, reduced, compressed, strict=True):
         results[index] = compression.decompress(result, context)
     for index in sparse:
@@ -129,7 +140,8 @@ def DistributedGradientTape(  # noqa: N802 - Horovod's name
     """`gradtape` itself, under a class of the same name whose gradient() is reduced over all ranks.
 
     op: Average, Sum, or Adasum. For the other arguments see gyre.keras.DistributedOptimizer; `groups` is a number of
-    groups. Gradients are matched between ranks by their place in `sources`; those that are None are left out.
+    groups. Gradients are matched between ranks by their place in `sources`; those that are None
+    on all ranks are left out, and MismatchError names one that is None on some.
     """
     del device_dense, device_sparse
     if op not in (ReduceOperation.AVERAGE, ReduceOperation.SUM, ReduceOperation.ADASUM):
