@@ -84,16 +84,29 @@ def array_of(tensor: Any) -> Array:
 
 @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
 def check_can_run_here() -> None:
-    """UnsupportedError, while the function is traced, where its exchange could not run: in XLA, on GPUs."""
+    """UnsupportedError, while the function is traced, where its exchange could not run: in XLA, on GPUs, in several
+    replicas of a tf.distribute strategy."""
     if not tf.executing_eagerly() and _is_for_xla():
         raise UnsupportedError(
             "Gyre's exchange cannot be compiled by XLA: pass jit_compile=False to model.compile() (to tf.function in "
             "a loop of your own)"
         )
+    check_strategy(tf.distribute.get_strategy())
     if tf.config.list_logical_devices("GPU"):
         raise UnsupportedError(
             "TensorFlow computes on a GPU here, but gyre.tensorflow exchanges tensors in host memory: hide the GPUs "
             "(CUDA_VISIBLE_DEVICES='' or tf.config.set_visible_devices([], 'GPU')), or train with gyre.torch"
+        )
+
+
+def check_strategy(strategy: Any) -> None:
+    """UnsupportedError if a strategy of tf.distribute has several replicas: they would all use one rank's exchange."""
+    if strategy.num_replicas_in_sync > 1:
+        name = type(strategy).__name__.replace("CollectiveAllReduceStrategy", "MultiWorkerMirroredStrategy")
+        raise UnsupportedError(
+            f"{name} of tf.distribute has {strategy.num_replicas_in_sync} replicas here, and "
+            "gyre.keras and gyre.tensorflow train one on each rank: remove the strategy and its scope(), and start as "
+            f"many ranks as you want replicas (gyre run -n {strategy.num_replicas_in_sync})"
         )
 
 

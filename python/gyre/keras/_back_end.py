@@ -18,6 +18,9 @@ from gyre.errors import UnsupportedError
 class BackEnd(Protocol):
     """Operations on gradients. In a tf.function they are traced."""
 
+    def check_program(self) -> None:
+        """UnsupportedError where the program has set up what an exchange cannot work under."""
+
     def describe(self, name: str, tensor: Any, group: int) -> Gradient:
         """For GradientExchange.lay_out()."""
 

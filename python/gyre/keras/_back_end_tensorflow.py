@@ -19,6 +19,9 @@ from gyre._tensorflow.sparse import reduce_sparse
 class TensorFlowBackEnd:
     """See BackEnd."""
 
+    def check_program(self) -> None:
+        gradients.check_strategy(tf.distribute.get_strategy())
+
     def describe(self, name: str, tensor: Any, group: int) -> Gradient:
         return gradients.describe(name, tensor, group)
 

@@ -21,6 +21,9 @@ from gyre.torch import _staged, differentiable
 class TorchBackEnd:
     """See BackEnd."""
 
+    def check_program(self) -> None:
+        """Nothing."""
+
     def describe(self, name: str, tensor: torch.Tensor, group: int) -> Gradient:
         checked = _staged.check_tensor(tensor, f"gradient of '{name}'")
         return Gradient(name, DATA_TYPE_NUMBERS[checked.dtype], tuple(checked.shape), group)

@@ -198,11 +198,14 @@ class Fit:
         self._was_broadcast = True
 
     def _prepare_tensorflow(self) -> None:
-        """UnsupportedError before the first step where it would be compiled by XLA."""
+        """UnsupportedError before the first step where XLA would compile it, or several replicas would make it."""
         if getattr(self._model, "jit_compile", False) is True:
             raise UnsupportedError(
                 "Gyre's exchange cannot be compiled by XLA: pass jit_compile=False to model.compile()"
             )
+        from gyre._tensorflow.gradients import check_strategy  # noqa: PLC0415  Imports TensorFlow.
+
+        check_strategy(self._model.distribute_strategy)
         step = self._model.train_function
         if step is not None and not isinstance(step, _Step):
             self._model.train_function = _Step(step, self._distributions)

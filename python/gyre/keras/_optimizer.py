@@ -303,6 +303,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     base = type(wrapped)
     exchange = None
     if included and runtime.size > 1:
+        framework.check_program()
         exchange = GradientExchange(runtime, ExchangeOptions(reduction, wire or "native"))
     wrapped.__class__ = type(
         base.__name__, (DistributedMixin, base), {"__doc__": base.__doc__, "__module__": base.__module__}
