@@ -4,7 +4,7 @@ Its callbacks share one of these for a model. It
 * broadcasts the root's variables before the first batch, if a callback asks for it,
 * checks that the ranks' optimizers exchange alike, after the first batch that every trainable variable was exchanged
   and is equal on all ranks, at the end of an epoch that the learning rates are, and at the end the variables again,
-* waits at the end of an epoch for ranks with more batches, and gives all ranks the state of the last one,
+* waits at the end of an epoch for ranks with more batches, and gives all ranks the state of one that had most,
 * ends fit() on all ranks after the same epoch, if a callback on any of them asks for that (EarlyStopping),
 * raises Gyre's own error where TensorFlow would raise one that only quotes it.
 """
@@ -27,7 +27,7 @@ from gyre._program_position import stacklevel_of_program
 from gyre._runtime import current
 from gyre.errors import MismatchError, UnsupportedError
 from gyre.keras import _state
-from gyre.keras._optimizer import DistributedMixin, Distribution
+from gyre.keras._optimizer import DistributedMixin, Distribution, counter_of
 
 _WHAT = "the variables of model and optimizer"
 
@@ -112,19 +112,20 @@ class Fit:
             one.is_idle = self.batches > 0 and one not in own
         for process_set in self._process_sets():
             # Every operation, for the rows of sparse gradients: this rank has none.
-            last = join(process_set=process_set, every_operation=True)
+            join(process_set=process_set, every_operation=True)
             runtime = runtime_of(process_set)
-            steps = sum(int(one.iterations.numpy()) for one in self._optimizers())
+            calls = sum(int(counter_of(one).numpy()) for one in self._optimizers())
             rates = [_rate_of(one) for one in self._optimizers()]
             unchecked = not self._checked_replicas and self._root is None
-            row = numpy.array([[steps, unchecked, *rates]], numpy.float64)
+            row = numpy.array([[calls, unchecked, *rates]], numpy.float64)
             [handle] = arrays.run(runtime, [arrays.request(runtime, Kind.ALLGATHER, row)])
             memory, shape, _ = handle.take_result()
             everybodys = arrays.array_over(memory, row.dtype, shape)
             if len(set(everybodys[:, 0].tolist())) == 1:
                 _check_rates(everybodys[:, 2:], process_set)
             else:
-                _state.broadcast(runtime, self._variables(), root_in(process_set, last, "fit"), _WHAT)
+                # Not that of the rank that joined last: passes that are only added up wait for no other rank.
+                _state.broadcast(runtime, self._variables(), int(everybodys[:, 0].argmax()), _WHAT)
                 for one in self._distributions():
                     one.forget_passes()  # The ranks' numbers of passes since their last step differ.
             if process_set is global_process_set and everybodys[:, 1].all():
