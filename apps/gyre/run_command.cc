@@ -36,6 +36,11 @@ constexpr const char* kStartTimeout = "GYRE_START_TIMEOUT_SECONDS";
 /// For ranks of several hosts, each of which brings a data set first.
 constexpr int kStagingStartSeconds = 3600;
 
+std::string advice_about(const Obstacle& obstacle, const std::filesystem::path& path, const UserId& own) {
+  return fmt::format("; {}; put it where that user can reach it (jobs that root starts run as --job-user)",
+                     explain(obstacle, path, user_name(own.user)));
+}
+
 /// Which way to the program, or to the interpreter that a script names, is closed to us.
 std::string obstacle_hint(const std::string& file) {
   std::error_code failure;
@@ -43,7 +48,7 @@ std::string obstacle_hint(const std::string& file) {
   if (failure) return {};
   const UserId own = own_user();
   if (const auto obstacle = obstacle_before(program, own); obstacle && obstacle->folder) {
-    return "; " + explain(*obstacle, program, user_name(own.user));
+    return advice_about(*obstacle, program, own);
   }
   std::string line;
   std::getline(std::ifstream(program), line);
@@ -52,7 +57,7 @@ std::string obstacle_hint(const std::string& file) {
   const std::string interpreter = begin == std::string::npos ? "" : line.substr(begin, line.find(' ', begin) - begin);
   if (!interpreter.starts_with('/')) return {};
   const auto obstacle = obstacle_before(interpreter, own);
-  return obstacle ? "; " + explain(*obstacle, interpreter, user_name(own.user)) : "";
+  return obstacle ? advice_about(*obstacle, interpreter, own) : "";
 }
 
 /// Why we may not run a file that is there.

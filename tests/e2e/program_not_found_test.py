@@ -68,3 +68,16 @@ def test_a_job_of_roots_server_says_so_too(job_server: JobServer, closed: Path) 
     )
     assert str(closed) in done.stderr
     assert "chmod" not in done.stderr
+
+
+@pytest.mark.needs_root
+def test_a_program_in_a_closed_folder_is_named_with_the_way_out(gyre: Path, closed: Path) -> None:
+    """As a virtual environment below /root, in a script of a job."""
+    program = closed / "python"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    words = [str(gyre), "run", "-n", "2", "--", str(program), "train.py"]
+    done = subprocess.run(words, user=NOBODY, group=NOBODY, cwd="/", capture_output=True, text=True, check=False)
+    assert done.returncode == NOT_EXECUTABLE, done.stderr
+    assert "user 'nobody' cannot enter the folder " in done.stderr
+    assert "put it where that user can reach it (jobs that root starts run as --job-user)" in done.stderr

@@ -32,6 +32,8 @@ Owner owner_of(std::string_view path) {
   if (std::any_of(kEngines.begin(), kEngines.end(), [&](auto part) { return contains(path, part); })) {
     return Owner::kEngine;
   }
+  // What TensorFlow has made of the program's functions: nobody knows these lines.
+  if (contains(path, "/__autograph_generated_file")) return Owner::kPackage;
   if (contains(path, "/site-packages/") || contains(path, "/dist-packages/")) return Owner::kPackage;
   const bool library = contains(path, "/lib/python3") || contains(path, "/lib64/python3");
   return library || path.starts_with("<frozen ") ? Owner::kPython : Owner::kUser;

@@ -164,5 +164,21 @@ TEST(traceback, what_is_no_traceback_is_passed_over) {
   EXPECT_FALSE(odd.latest());
 }
 
+// A tf.function is traced in a rewritten form; the line that calls it is the user's.
+TEST(traceback, functions_that_tensorflow_has_rewritten_are_not_the_users) {
+  const TracebackReader reader = read(R"(Traceback (most recent call last):
+  File "/home/ada/train.py", line 15, in <module>
+    step(batch)
+  File "/tmp/__autograph_generated_file1x2y.py", line 48, in tf__step
+    retval_ = ag__.converted_call(ag__.ld(tape).gradient, (ag__.ld(loss),), None, fscope)
+  File "/home/ada/gyre/python/gyre/tensorflow/_tape.py", line 37, in gradient
+    return self._reduce(sources, own)
+gyre.errors.MismatchError: 'beta:0' has a gradient on rank 0, and none on rank 1
+)");
+  ASSERT_TRUE(reader.latest());
+  EXPECT_EQ(reader.latest()->place, "/home/ada/train.py:15");
+  EXPECT_EQ(reader.latest()->source, "step(batch)");
+}
+
 }  // namespace
 }  // namespace gyre::launch

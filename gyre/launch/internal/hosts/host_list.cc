@@ -127,7 +127,12 @@ std::vector<Host> divide(const std::vector<Host>& hosts, int ranks) {
   if (hosts.empty()) refuse("-H: no host was named");
   std::int64_t slots = 0;
   for (const Host& host : hosts) slots += host.slots;
-  if (ranks > slots) refuse(fmt::format("-n {}: the hosts have {} slots in all", ranks, slots));
+  if (ranks > slots) {
+    refuse(fmt::format(
+        "-n {}: the hosts have {} slots in all; give each host as many as ranks are to run there "
+        "(-H {}:{}), else it has one",
+        ranks, slots, hosts.front().name, (static_cast<std::size_t>(ranks) + hosts.size() - 1) / hosts.size()));
+  }
   std::int64_t left = ranks > 0 ? ranks : slots;
   std::vector<Host> used;
   for (const Host& host : hosts) {

@@ -47,7 +47,9 @@ TEST(host_list, ranks_fill_the_hosts_in_their_order) {
   const std::vector<Host> hosts = {{"a", 2}, {"b", 2}, {"c", 2}};
   EXPECT_THAT(divide(hosts, 3), ElementsAre(Host{"a", 2}, Host{"b", 1}));
   EXPECT_EQ(divide(hosts, 0), hosts);
-  EXPECT_EQ(refusal([&] { divide(hosts, 7); }), "-n 7: the hosts have 6 slots in all");
+  EXPECT_EQ(refusal([&] { divide(hosts, 7); }),
+            "-n 7: the hosts have 6 slots in all; give each host as many as ranks are to run there (-H a:3), else it "
+            "has one");
   EXPECT_EQ(refusal([] { divide({}, 1); }), "-H: no host was named");
 }
 
