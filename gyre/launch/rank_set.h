@@ -95,6 +95,9 @@ class RankEvents {
   /// whether a rank that has not ended is known to be dying.
   virtual void report(const std::string& line) { static_cast<void>(line); }
   virtual void dying(bool now) { static_cast<void>(now); }
+  /// Whether what ranks may still write tells the cause of a failure. Asked before one becomes final, which then waits
+  /// for a few seconds.
+  virtual bool awaits_words() { return false; }
 };
 
 struct RankSetResult {

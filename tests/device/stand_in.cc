@@ -18,6 +18,7 @@
 
 #include "tests/device/communication.h"
 #include "tests/device/device.h"
+#include "tests/device/watchdog.h"
 
 namespace gyre::test_device {
 namespace {
@@ -146,7 +147,8 @@ class StandIn final : public c10d::Backend {
   StandIn(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, milliseconds timeout)
       : Backend(rank, size),
         mailbox_(std::make_shared<Mailbox>(store, timeout)),
-        options_(c10::make_intrusive<Options>("standin", timeout)) {}
+        options_(c10::make_intrusive<Options>("standin", timeout)),
+        watchdog_(Watchdog::of_environment(store, rank)) {}
   ~StandIn() override { shutdown(); }
 
   const std::string getBackendName() const override { return "standin"; }
@@ -162,9 +164,11 @@ class StandIn final : public c10d::Backend {
   /// When what is queued has run. Idempotent. Thread-safe, as abort() is: NCCL's are called while a call is under way.
   void shutdown() override {
     std::map<int, std::unique_ptr<Communication>> ended;
+    std::unique_ptr<Watchdog> watchdog;  // Ends before what it watches.
     const std::lock_guard lock(mutex_);
     ended_ = true;
     ended.swap(communications_);
+    watchdog.swap(watchdog_);
   }
 
   using Works = c10::intrusive_ptr<c10d::Work>;
@@ -321,7 +325,9 @@ class StandIn final : public c10d::Backend {
   void startCoalescing() override { coalesced_.emplace(); }
   Works endCoalescing() override {
     const Messages together = std::exchange(coalesced_, std::nullopt).value_or(Messages{});
-    return together.all.empty() ? nullptr : exchange(c10d::OpType::COALESCED, together);
+    // All that was called since then is on one stream, so that the last one's end is that of all.
+    if (together.all.empty()) return together.last_collective;
+    return exchange(c10d::OpType::COALESCED, together);
   }
 
  private:
@@ -336,6 +342,7 @@ class StandIn final : public c10d::Backend {
       at::Tensor tensor;
     };
     std::vector<One> all;
+    Works last_collective;
   };
 
   static std::vector<size_t> sizes_of(const Tensors& tensors) {
@@ -380,7 +387,14 @@ class StandIn final : public c10d::Backend {
         return;  // As a kernel that was aborted: its results are what they are.
       }
     });
-    return c10::make_intrusive<Work>(rank_, type, end, outputs);
+    if (watchdog_) {
+      const bool is_message =
+          type == c10d::OpType::SEND || type == c10d::OpType::RECV || type == c10d::OpType::COALESCED;
+      watchdog_->called(is_message ? ++exchanges_ : collectives_, type, used.front().numel(), used.back().numel(), end);
+    }
+    auto work = c10::make_intrusive<Work>(rank_, type, end, outputs);
+    if (coalesced_) coalesced_->last_collective = work;
+    return work;
   }
 
   Works collective(c10d::OpType type, const std::string& name, const Tensors& inputs, const Tensors& outputs,
@@ -420,7 +434,7 @@ class StandIn final : public c10d::Backend {
       coalesced_->all.push_back(one);
       return nullptr;
     }
-    return exchange(type, {{one}});
+    return exchange(type, {{one}, nullptr});
   }
 
   Works exchange(c10d::OpType type, const Messages& messages) {
@@ -448,11 +462,13 @@ class StandIn final : public c10d::Backend {
 
   std::shared_ptr<Mailbox> mailbox_;
   c10::intrusive_ptr<Options> options_;
+  std::unique_ptr<Watchdog> watchdog_;
   std::mutex mutex_;
   std::map<int, std::unique_ptr<Communication>> communications_;
   std::map<std::pair<int, int>, uint64_t> messages_;
   std::optional<Messages> coalesced_;
   uint64_t collectives_ = 0;
+  uint64_t exchanges_ = 0;
   bool ended_ = false;
 };
 

@@ -155,7 +155,13 @@ void ConsoleRun::started(int rank, pid_t process) {
 
 void ConsoleRun::output(int rank, Stream stream, std::string_view bytes) {
   RankOutput& target = output_of(rank);
+  const bool had_acted = target.watchdog().has_acted();
   target.add(stream, bytes, output_);
+  if (is_agent() && target.watchdog().has_acted() && !had_acted) {
+    FromAgent words;
+    words.watchdog_has_acted = true;
+    tell(words);
+  }
   if (input_rank_ == rank) input_->rank_wrote(target.has_unfinished_line());
   if (const std::string failure = target.take_log_failure(); !failure.empty()) {
     output_.say(fmt::format("gyre run: {} is incomplete from here on: {}", *log_file(rank), failure));
@@ -166,6 +172,7 @@ void ConsoleRun::output(int rank, Stream stream, std::string_view bytes) {
 
 void ConsoleRun::ended(const ExitRecord& record) {
   if (input_rank_ == record.rank) input_->close();
+  ended_.insert(record.rank);
   if (!record.status.success()) failed_.insert(record.rank);
   if (!is_agent()) return;
   FromAgent words;
@@ -272,6 +279,22 @@ void ConsoleRun::dying(bool now) {
   tell(words);
 }
 
+bool ConsoleRun::awaits_words() {
+  const auto acted = [](const RankOutput& each) { return each.watchdog().has_acted(); };
+  const auto is_silent = [this](const RankOutput& each) {
+    return !each.watchdog().words() && !ended_.contains(each.rank());
+  };
+  return std::ranges::any_of(outputs_, acted) && std::ranges::any_of(outputs_, is_silent);
+}
+
+std::vector<WatchdogWords> ConsoleRun::watchdog_words() const {
+  std::vector<WatchdogWords> all;
+  for (const RankOutput& each : outputs_) {
+    if (auto words = each.watchdog().words()) all.push_back(*words);
+  }
+  return all;
+}
+
 void ConsoleRun::wait_for_decision() {
   if (!is_agent() || failed_.empty() || decided_ || stop_signal_) return;
   FromAgent words;
@@ -320,7 +343,7 @@ LaunchResult ConsoleRun::conclude() {
     }
   } else if (const ExitRecord* cause = ended.first_failure(); cause != nullptr && !is_agent()) {
     result.exit_code = cause->status.shell_code();
-    result.first_failed_rank = cause->rank;
+    result.first_failed_rank = subject_of(*cause, ended).rank;
     output_.say(failure_block(report_on(*cause, ended), options_.colour && output_.is_terminal(Stream::kStderr)));
     if (restarts_ < options_.max_restarts) {
       output_.say(fmt::format("gyre run: starting {} again, restart {} of {}",
@@ -333,7 +356,10 @@ LaunchResult ConsoleRun::conclude() {
 
 void ConsoleRun::tell_end(const RankSetResult& result) {
   FromAgent words;
-  words.done = {.ended_because = result.ended_because, .killed_after_grace = result.killed_after_grace, .report = {}};
+  words.done = {.ended_because = result.ended_because,
+                .killed_after_grace = result.killed_after_grace,
+                .watchdogs = watchdog_words(),
+                .report = {}};
   const ExitRecord* cause = result.first_failure();
   if (cause != nullptr && !stop_signal_) words.done->report = report_on(*cause, result);
   tell(words);
@@ -351,22 +377,37 @@ void ConsoleRun::show_tracebacks(const RankSetResult& result) {
   }
 }
 
+const ExitRecord& ConsoleRun::subject_of(const ExitRecord& cause, const RankSetResult& result) const {
+  if (is_agent() || !was_ended_by_watchdog(cause.rank, cause.status, watchdog_words())) return cause;
+  const auto verdict = judge_watchdogs(watchdog_words(), size_);
+  const bool is_ours = verdict && verdict->rank && own_.contains(*verdict->rank);
+  return is_ours ? result.ranks[own_.index_of(*verdict->rank)] : cause;
+}
+
 FailureReport ConsoleRun::report_on(const ExitRecord& cause, const RankSetResult& result) const {
+  const ExitRecord& subject = subject_of(cause, result);
   FailureReport report;
-  report.rank = cause.rank;
+  report.rank = subject.rank;
   report.ranks = size_;
   report.host = host_name();
-  report.pid = cause.process;
+  report.pid = subject.process;
   report.status = cause.status;
   report.after = std::chrono::duration_cast<std::chrono::milliseconds>(cause.ended_at - result.started);
-  const RankOutput& output = outputs_[own_.index_of(cause.rank)];
+  const RankOutput& output = outputs_[own_.index_of(subject.rank)];
   report.last_lines = output.tail().lines();
   const bool raised = cause.status.signal == 0 || cause.status.signal == SIGABRT;
   if (raised && output.traceback().lines_since() <= kMostLastWords) report.error = output.traceback().latest();
   report.child_failed_to_import = output.traceback().child_failed_to_import();
   if (report.error) report.error->place = place_seen_from(folder_, report.error->place);
-  report.log_file = log_file(cause.rank);
+  report.log_file = log_file(subject.rank);
   report.ended_because = result.ended_because;
+  std::erase(report.ended_because, subject.rank);
+  if (!is_agent() && was_ended_by_watchdog(cause.rank, cause.status, watchdog_words())) {
+    report.watchdogs = watchdog_words();
+  }
+  for (const RankOutput& each : outputs_) {
+    if (!each.watchdog().stall().empty()) report.stall = each.watchdog().stall();
+  }
   report.they_left_a_group = !result.left_before.empty();
   for (const ExitRecord& record : result.ranks) {
     const bool had_left = std::ranges::find(result.left_before, record.rank) != result.left_before.end();

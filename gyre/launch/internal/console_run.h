@@ -35,6 +35,7 @@ class ConsoleRun : private RankEvents {
   void note_for_other_hosts(const std::string& line) override;
   void report(const std::string& line) override;
   void dying(bool now) override;
+  bool awaits_words() override;
 
   /// Whether `gyre run -H` has started us on this host. It knows what happens on all hosts, decides and tells.
   bool is_agent() const { return agent_; }
@@ -55,6 +56,10 @@ class ConsoleRun : private RankEvents {
   void suspend();
   LaunchResult conclude();
   void show_tracebacks(const RankSetResult& result);
+  std::vector<WatchdogWords> watchdog_words() const;
+  /// Whose end the report is about: that of the cause, but where a watchdog ended it because of a rank of ours, of
+  /// that.
+  const ExitRecord& subject_of(const ExitRecord& cause, const RankSetResult& result) const;
   FailureReport report_on(const ExitRecord& cause, const RankSetResult& result) const;
   std::optional<std::string> log_file(int rank) const;
   RankOutput& output_of(int rank) { return outputs_[own_.index_of(rank)]; }
@@ -74,6 +79,7 @@ class ConsoleRun : private RankEvents {
   std::optional<InputRelay> input_;
   RankSet ranks_;
   std::set<int> failed_;  ///< Ranks whose failure may end the job.
+  std::set<int> ended_;   ///< Of our ranks, however they did.
   bool decided_ = false;  ///< Which rank of the job failed first; for agents.
   LineSplitter lifeline_lines_;
   std::optional<int> stop_signal_;  ///< The first signal that asked us to stop.

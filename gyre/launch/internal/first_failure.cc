@@ -93,7 +93,8 @@ std::optional<SteadyClock::time_point> FirstFailure::settles_at() const {
   if (evidence(*likely) == kStrongest) return first_seen;
   const auto suspected = suspect();
   const bool wait_for_suspect = suspected && suspected != likely->rank;
-  return first_seen + (wait_for_suspect || dying_ ? kLongestSettleTime : kSettleTime);
+  if (wait_for_suspect || dying_) return first_seen + kLongestSettleTime;
+  return first_seen + (words_awaited_ ? kTimeForWords : kSettleTime);
 }
 
 }  // namespace gyre::launch

@@ -60,6 +60,8 @@ class FirstFailure {
  public:
   static constexpr std::chrono::milliseconds kSettleTime{150};
   static constexpr std::chrono::milliseconds kLongestSettleTime{8'000};
+  /// For what other ranks still write about a failure: torch's watchdogs hear of each other's within a second.
+  static constexpr std::chrono::milliseconds kTimeForWords{3'000};
 
   /// Precondition: `failure.status` is not a success; times do not decrease.
   void add(const RankFailure& failure);
@@ -77,6 +79,9 @@ class FirstFailure {
 
   /// Whether a rank whose end has not been added yet is known to be dying.
   void somebody_is_dying(bool dying) { dying_ = dying; }
+
+  /// Whether what ranks may still write tells which was the cause; they are waited for, up to kTimeForWords.
+  void words_are_awaited(bool awaited) { words_awaited_ = awaited; }
 
   /// The failure, once nothing that may still come can change it.
   std::optional<RankFailure> final_at(SteadyClock::time_point now) const;
@@ -96,6 +101,7 @@ class FirstFailure {
   std::set<int> ended_well_;
   std::vector<int> left_;  // Before the first failure, in this order.
   bool dying_ = false;
+  bool words_awaited_ = false;
 };
 
 }  // namespace gyre::launch

@@ -82,6 +82,16 @@ TEST(first_failure, a_kill_that_a_busy_launcher_sees_late_but_before_it_acts_is_
   EXPECT_EQ(rank_after({exits(0, 1, 0), dies(3, SIGKILL, 1'500)}), 3);
 }
 
+TEST(first_failure, what_other_ranks_may_still_write_is_waited_for_a_while) {
+  FirstFailure first;
+  first.add(dies(0, SIGABRT, 0));
+  first.words_are_awaited(true);
+  EXPECT_FALSE(first.final_at(kStart + milliseconds(2'999)).has_value());
+  EXPECT_TRUE(first.final_at(kStart + milliseconds(3'000)).has_value());
+  first.words_are_awaited(false);
+  EXPECT_TRUE(first.final_at(kStart + milliseconds(200)).has_value());
+}
+
 TEST(first_failure, a_rank_that_is_dying_is_waited_for) {
   FirstFailure first;
   first.add(exits(0, 1, 0));

@@ -34,6 +34,7 @@ void RankOutput::show(Stream stream, std::string_view text, LineEnd end, Output&
   if (stream == Stream::kStderr && end != LineEnd::kCarriageReturn) {
     const bool was_inside = traceback_.inside();
     traceback_.add(text);
+    watchdog_.add(text);
     wait = holds_tracebacks_ && (was_inside || traceback_.inside() || !held_.empty());
   }
   if (!is_shown(stream)) return;

@@ -14,6 +14,7 @@
 #include "gyre/launch/internal/output.h"
 #include "gyre/launch/internal/tail_buffer.h"
 #include "gyre/launch/internal/traceback.h"
+#include "gyre/launch/internal/watchdog.h"
 
 namespace gyre::launch {
 
@@ -26,7 +27,7 @@ class RankOutput {
   /// `log` may be empty. `shown`: 1 stdout, 2 stderr, 3 both go to the output as well. `holds_tracebacks`: they wait
   /// for release() or fold(), and what follows on stderr with them.
   RankOutput(int rank, UniqueFd log, int shown, bool holds_tracebacks)
-      : rank_(rank), log_(std::move(log)), shown_(shown), holds_tracebacks_(holds_tracebacks) {}
+      : rank_(rank), log_(std::move(log)), shown_(shown), watchdog_(rank), holds_tracebacks_(holds_tracebacks) {}
 
   /// Empty bytes: the stream has ended.
   void add(Stream stream, std::string_view bytes, Output& output);
@@ -49,6 +50,7 @@ class RankOutput {
   int rank() const { return rank_; }
   const TailBuffer& tail() const { return tail_; }
   const TracebackReader& traceback() const { return traceback_; }
+  const WatchdogReader& watchdog() const { return watchdog_; }
   /// Why the log file has stopped growing, if it has; said once.
   std::string take_log_failure() { return std::exchange(log_failure_, {}); }
 
@@ -72,6 +74,7 @@ class RankOutput {
   std::array<bool, kStreams> prompt_shown_{};
   TailBuffer tail_;
   TracebackReader traceback_;
+  WatchdogReader watchdog_;
   bool holds_tracebacks_;
   std::vector<HeldLine> held_;
   std::size_t held_bytes_ = 0;

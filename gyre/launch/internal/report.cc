@@ -153,17 +153,27 @@ std::string failure_block(const FailureReport& report, bool colour) {
   const auto row = [&text](std::string_view name, const std::string& value) {
     if (!value.empty()) text += fmt::format("  {:<12} {}\n", name, value);
   };
-  const std::string title = fmt::format("gyre run: rank {} of {} failed first, {:.1f} s after the start: {}",
-                                        report.rank, report.ranks, seconds, describe_exit(report.status));
+  const auto watchdog = judge_watchdogs(report.watchdogs, report.ranks);
+  const std::string title =
+      watchdog ? fmt::format(
+                     "gyre run: {}; the watchdog of the device's library ended the job, {:.1f} s after the "
+                     "start: {}",
+                     watchdog->cause, seconds, describe_exit(report.status))
+               : fmt::format("gyre run: rank {} of {} failed first, {:.1f} s after the start: {}", report.rank,
+                             report.ranks, seconds, describe_exit(report.status));
   text += colour ? fmt::format("\x1b[1;31m{}\x1b[0m\n", title) : title + "\n";
   if (report.error) {
     const auto& [place, source, error] = *report.error;
     row("your line", source.empty() ? place : fmt::format("{}: {}", place, source));
     row("error", error);
   }
+  if (watchdog) {
+    row("call", watchdog->call);
+    row("Gyre's report", report.stall);
+  }
   row("host", report.host);
   row("pid", std::to_string(report.pid));
-  row("likely cause", explain(report));
+  row("likely cause", watchdog ? watchdog->advice : explain(report));
   if (!report.ended_because.empty()) {
     const auto count = report.ended_because.size();
     row("others", fmt::format("{} rank{} ended because of it: {}", count, count == 1 ? " was" : "s were",

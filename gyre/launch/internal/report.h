@@ -8,6 +8,7 @@
 
 #include "gyre/base/process.h"
 #include "gyre/launch/internal/traceback.h"
+#include "gyre/launch/internal/watchdog.h"
 
 namespace gyre::launch {
 
@@ -27,6 +28,8 @@ struct FailureReport {
   std::vector<int> finished_before;                 ///< Ranks that had already ended with exit code 0.
   bool they_left_a_group = false;                   ///< … after they had been ranks of a group with this one.
   std::optional<std::int64_t> out_of_memory_kills;  ///< On this host during the job; nothing when it is not known.
+  std::vector<WatchdogWords> watchdogs;             ///< What watchdogs of devices' libraries have written, by rank.
+  std::string stall;                                ///< The newest report of Gyre's about missing ranks; may be empty.
 };
 
 /// The block: several lines, each ended by a newline. Pure.

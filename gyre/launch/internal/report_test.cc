@@ -41,6 +41,29 @@ TEST(report, the_block_names_the_rank_the_place_the_end_and_the_last_lines) {
             "    | epoch 2\n");
 }
 
+TEST(report, what_a_watchdog_has_ended_is_never_the_first_failure) {
+  FailureReport report = killed_rank();
+  report.status = {.code = 0, .signal = SIGABRT};
+  for (const int rank : {0, 1, 3}) {
+    report.watchdogs.push_back({.rank = rank,
+                                .group = "0(default_pg)",
+                                .call = 7,
+                                .operation = "ALLREDUCE",
+                                .elements = "NumelIn=4, NumelOut=4",
+                                .last_called = "7"});
+  }
+  report.stall = "stall: 'x' is ready on ranks 0, 1, 3; missing: rank 2: train.py:7";
+  EXPECT_THAT(failure_block(report, false),
+              HasSubstr("gyre run: rank 2 of 4 did not make a call that ranks 0, 1, 3 waited for; the watchdog of the "
+                        "device's library ended the job, 12.3 s after the start: SIGABRT (signal 6)\n"
+                        "  call         number 7 of its group, ALLREDUCE (NumelIn=4, NumelOut=4)\n"
+                        "  Gyre's report stall: 'x' is ready on ranks 0, 1, 3; missing: rank 2: train.py:7\n"
+                        "  host         node1\n"
+                        "  pid          4711\n"
+                        "  likely cause a collective on some ranks only"));
+  EXPECT_THAT(failure_block(report, false), Not(HasSubstr("failed first")));
+}
+
 TEST(report, the_users_own_line_stands_first) {
   FailureReport report = killed_rank();
   report.error = PythonError{.place = "train.py:12, in step", .source = "1 / 0", .error = "ZeroDivisionError: by zero"};

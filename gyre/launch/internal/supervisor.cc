@@ -327,7 +327,9 @@ void Supervisor::decide_or_wait(SteadyClock::time_point now) {
   }
   // Only a failure that would be final makes it worth the look.
   failures_.somebody_is_dying(false);
+  failures_.words_are_awaited(false);
   if (failures_.final_at(now)) failures_.somebody_is_dying(a_rank_is_dying());
+  if (failures_.final_at(now)) failures_.words_are_awaited(events_.awaits_words());
   if (failures_.final_at(now)) end_other_ranks();
 }
 

@@ -19,6 +19,28 @@ using Json = nlohmann::json;
 
 Json to_json(const ExitStatus& status) { return {{"code", status.code}, {"signal", status.signal}}; }
 
+Json to_json(const std::vector<WatchdogWords>& watchdogs) {
+  Json all = Json::array();
+  for (const WatchdogWords& one : watchdogs) {
+    all.push_back({one.rank, one.group, one.call, one.operation, one.elements, one.last_called});
+  }
+  return all;
+}
+
+std::vector<WatchdogWords> watchdogs_of(const Json& values, int ranks) {
+  std::vector<WatchdogWords> all;
+  for (const Json& one : values) {
+    all.push_back({.rank = one.at(0),
+                   .group = one.at(1),
+                   .call = one.at(2),
+                   .operation = one.at(3),
+                   .elements = one.at(4),
+                   .last_called = one.at(5)});
+  }
+  std::erase_if(all, [&](const WatchdogWords& one) { return one.rank < 0 || one.rank >= ranks; });
+  return all;
+}
+
 ExitStatus status_of(const Json& value) { return {.code = value.at("code"), .signal = value.at("signal")}; }
 
 Json to_json(const FailureReport& report) {
@@ -32,6 +54,7 @@ Json to_json(const FailureReport& report) {
                 {"last_lines", report.last_lines}};
   if (report.error) value["error"] = {report.error->place, report.error->source, report.error->error};
   if (report.log_file) value["log_file"] = *report.log_file;
+  if (!report.stall.empty()) value["stall"] = report.stall;
   if (report.out_of_memory_kills) value["out_of_memory_kills"] = *report.out_of_memory_kills;
   return value;
 }
@@ -50,6 +73,7 @@ FailureReport report_of(const Json& value) {
     report.error = PythonError{.place = error->at(0), .source = error->at(1), .error = error->at(2)};
   }
   if (const auto file = value.find("log_file"); file != value.end()) report.log_file = file->get<std::string>();
+  report.stall = value.value("stall", "");
   if (const auto kills = value.find("out_of_memory_kills"); kills != value.end()) {
     report.out_of_memory_kills = kills->get<std::int64_t>();
   }
@@ -70,11 +94,13 @@ FromAgent words_of(const Json& value, int ranks) {
   }
   words.report = value.value("report", "");
   words.note = value.value("note", "");
+  words.watchdog_has_acted = value.value("watchdog_has_acted", false);
   words.awaits_decision = value.value("awaits_decision", false);
   if (const auto dying = value.find("dying"); dying != value.end()) words.dying = dying->get<bool>();
   if (const auto done = value.find("done"); done != value.end()) {
     words.done = {.ended_because = ranks_of(done->at("ended_because"), ranks),
                   .killed_after_grace = ranks_of(done->at("killed_after_grace"), ranks),
+                  .watchdogs = watchdogs_of(done->value("watchdogs", Json::array()), ranks),
                   .report = {}};
     if (const auto report = done->find("report"); report != done->end()) words.done->report = report_of(*report);
   }
@@ -99,10 +125,12 @@ std::string to_line(const FromAgent& words) {
   if (!words.report.empty()) value["report"] = words.report;
   if (words.dying) value["dying"] = *words.dying;
   if (!words.note.empty()) value["note"] = words.note;
+  if (words.watchdog_has_acted) value["watchdog_has_acted"] = true;
   if (words.awaits_decision) value["awaits_decision"] = true;
   if (words.done) {
     value["done"] = {{"ended_because", words.done->ended_because},
                      {"killed_after_grace", words.done->killed_after_grace}};
+    if (!words.done->watchdogs.empty()) value["done"]["watchdogs"] = to_json(words.done->watchdogs);
     if (words.done->report) value["done"]["report"] = to_json(*words.done->report);
   }
   return fmt::format("{}{}", kFromAgent, with_bytes_as_characters(std::move(value)).dump());

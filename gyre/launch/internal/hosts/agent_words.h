@@ -24,14 +24,16 @@ struct FromAgent {
   struct Done {
     std::vector<int> ended_because;
     std::vector<int> killed_after_grace;
-    std::optional<FailureReport> report;  ///< On the rank that failed first, where it was one of this host's.
+    std::vector<WatchdogWords> watchdogs;  ///< Of this host's ranks.
+    std::optional<FailureReport> report;   ///< On the rank that failed first, where it was one of this host's.
   };
 
   std::optional<Ended> ended;
-  std::string report;            ///< See parse_report().
-  std::optional<bool> dying;     ///< Whether a rank that has not ended is known to be dying.
-  std::string note;              ///< See EndedRanks::note().
-  bool awaits_decision = false;  ///< All its ranks have ended, one of them with a failure.
+  std::string report;               ///< See parse_report().
+  std::optional<bool> dying;        ///< Whether a rank that has not ended is known to be dying.
+  std::string note;                 ///< See EndedRanks::note().
+  bool watchdog_has_acted = false;  ///< What the ranks of all hosts still write tells the cause of a failure.
+  bool awaits_decision = false;     ///< All its ranks have ended, one of them with a failure.
   std::optional<Done> done;
 };
 

@@ -41,12 +41,24 @@ TEST(agent_words, a_report_travels_whole_also_where_it_is_not_text) {
   report.log_file = "logs/rank-1.log";
   report.out_of_memory_kills = 2;
   FromAgent words;
-  words.done = {.ended_because = {0, 2}, .killed_after_grace = {2}, .report = report};
+  report.stall = "stall: 'x' is ready on rank 0; missing: rank 1";
+  words.done = {.ended_because = {0, 2},
+                .killed_after_grace = {2},
+                .watchdogs = {{.rank = 2,
+                               .group = "0(default_pg)",
+                               .call = 7,
+                               .operation = "ALLREDUCE",
+                               .elements = "NumelIn=4, NumelOut=4",
+                               .last_called = "9"}},
+                .report = report};
   const FromAgent back = sent(words);
   ASSERT_TRUE(back.done && back.done->report);
   EXPECT_EQ(back.done->ended_because, (std::vector<int>{0, 2}));
   EXPECT_EQ(back.done->killed_after_grace, std::vector<int>{2});
   EXPECT_EQ(failure_block(*back.done->report, false), failure_block(report, false));
+  EXPECT_EQ(back.done->report->stall, report.stall);
+  ASSERT_EQ(back.done->watchdogs.size(), 1U);
+  EXPECT_EQ(judge_watchdogs(back.done->watchdogs, 4)->call, judge_watchdogs(words.done->watchdogs, 4)->call);
 }
 
 TEST(agent_words, smaller_words_travel_too) {

@@ -158,6 +158,7 @@ void HostsRun::hear(Member& member, Stream stream, std::string_view line) {
 void HostsRun::hear(Member& member, const FromAgent& words) {
   if (words.dying) member.dying = *words.dying;
   if (words.awaits_decision) member.awaits_decision = true;
+  if (words.watchdog_has_acted) failures_.words_are_awaited(true);
   if (words.done) member.done = words.done;
   if (const auto report = parse_report(words.report, size_)) {
     if (report->word == RankReport::Word::kMayBeLost) {
@@ -265,6 +266,11 @@ std::optional<FailureReport> HostsRun::report() const {
     report->ended_because.insert(report->ended_because.end(), because.begin(), because.end());
   }
   std::ranges::sort(report->ended_because);
+  std::vector<WatchdogWords> watchdogs;
+  for (const auto& member : members_) {
+    if (member->done) std::ranges::copy(member->done->watchdogs, std::back_inserter(watchdogs));
+  }
+  if (was_ended_by_watchdog(report->rank, report->status, watchdogs)) report->watchdogs = std::move(watchdogs);
   const std::vector<int> left = failures_.left_before(first_->rank);
   for (const auto& [rank, when] : finished_) {
     const bool had_left = std::ranges::find(left, rank) != left.end();
