@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 _LAST_WORDS = 2000
 FAST = "40gbit"  # Faster than this machine plays hosts.
+# Of a packet on links of some Mbit/s, as the Internet has it. Three packets of a data centre would fill such a link's
+# queue, and the connections would wait for lost packets most of the time.
+INTERNET_PACKET_BYTES = 1500
 
 
 def megabytes(value: float) -> int:
@@ -157,6 +161,30 @@ def check_arrived(folder: Path, files: int, size_bytes: int) -> None:
         raise BenchError(f"{folder} has {len(sizes)} files, {sum(sizes)} bytes; {files} and {size_bytes} were expected")
 
 
+_BLOCK_BYTES = 4 << 20
+
+
+def disk_rate(folder: Path, files: int, size_bytes: int, threads: int) -> float:
+    """Bytes per second at which so many threads write files of that size until all of it is on the disk."""
+    folder.mkdir()
+    block = os.urandom(min(_BLOCK_BYTES, size_bytes))
+
+    def write(number: int) -> None:
+        with (folder / str(number)).open("wb", buffering=0) as file:
+            for begin in range(0, size_bytes, len(block)):
+                file.write(block[: size_bytes - begin])
+
+    os.sync()
+    try:
+        began = time.perf_counter()
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(write, range(files)))
+        os.sync()
+        return files * size_bytes / (time.perf_counter() - began)
+    finally:
+        shutil.rmtree(folder)
+
+
 # Hosts and servers.
 
 
@@ -167,10 +195,10 @@ class Network:
         self.hosts = hosts
 
     @staticmethod
-    def of_hosts(launcher: Launcher, count: int, rate: str) -> Network:
-        """New ones, which nobody has shaped otherwise."""
+    def of_hosts(launcher: Launcher, count: int, rate: str, packet_bytes: int | None = None) -> Network:
+        """New ones, which nobody has shaped otherwise. `packet_bytes`: see Place."""
         launcher.end_hosts()
-        return Network(launcher.hosts(Place(count, count, rate), check=rate != FAST))
+        return Network(launcher.hosts(Place(count, count, rate, packet_bytes), check=rate != FAST))
 
     @staticmethod
     def loopback() -> Network:

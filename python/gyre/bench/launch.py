@@ -42,6 +42,7 @@ class Place:
     ranks: int
     hosts: int = 1
     rate: str = "1gbit"  # Of each host's link in each direction.
+    packet_bytes: int | None = None  # If not those of a data centre, which the hosts have by themselves.
 
     @property
     def threads(self) -> int:
@@ -188,15 +189,20 @@ class Launcher:
         """The hosts of `place`; removes those of another place. `check`: measures their links, and notes what is wrong
         with them."""
         try:
-            from hosts import Hosts  # noqa: PLC0415 - a tool of the repository, not part of the package
+            from hosts import DEFAULT_MTU, Hosts  # noqa: PLC0415 - a tool of the repository, not part of the package
         except ModuleNotFoundError:
             raise UsageError(
                 "several hosts on one machine are made by a checkout's tools/hosts.py; run `./dev bench` there"
             ) from None
-        if self._hosts is not None and (self._hosts.count, self._hosts.rate) == (place.hosts, place.rate):
+        mtu = place.packet_bytes or DEFAULT_MTU
+        if self._hosts is not None and (self._hosts.count, self._hosts.rate, self._hosts.mtu) == (
+            place.hosts,
+            place.rate,
+            mtu,
+        ):
             return self._hosts
         self.end_hosts()
-        self._hosts = Hosts.create(place.hosts, place.rate)
+        self._hosts = Hosts.create(place.hosts, place.rate, mtu=mtu)
         if not check:
             return self._hosts
         reports = self._hosts.check()

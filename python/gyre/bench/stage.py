@@ -3,9 +3,10 @@
 The source is nginx. Hosts are network namespaces of this machine, joined by links of a rate (as root, from a checkout:
 ./dev bench stage). The cases:
 
-  link      files that no compression makes smaller, over one link of --rate; the bound is what TCP can carry over it
-  gzip      CosmoFlow volumes, decompressed while they arrive over that link; the bound is the lesser of the link and
-            libdeflate alone on all cores
+  link      files that no compression makes smaller, over one link of --rate; the bound is what TCP can carry over it,
+            or the rate at which this machine writes such files to its disk
+  gzip      CosmoFlow volumes, decompressed while they arrive over that link; the bound is the least of the link,
+            libdeflate alone on all cores, and the disk
   loopback  the same without hosts and links, compared with `rclone copy` and then gunzip on all cores
   ratio     four nodes stage the set plain and compressed, over links that are slower than they inflate, in the
             proportion of article 004, and as fast: the gain, compared with what the rates predict (claim C13)
@@ -21,14 +22,17 @@ import shutil
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gyre.bench.data_places import (
     FAST,
+    INTERNET_PACKET_BYTES,
     Network,
     Volumes,
     check_arrived,
+    disk_rate,
     figures,
     medians,
     megabytes,
@@ -86,6 +90,18 @@ class Setting:
         found: dict[str, float] = figures([str(program("gyre-bench-store")), "inflate", *volumes.some(), *words])
         return found
 
+    def writing(self, files: int, size_bytes: int) -> float:
+        """Bytes per second that the disk takes."""
+        return disk_rate(self.launcher.file("disk"), files, size_bytes, self.cores)
+
+    def limits_of_inflating(self, volumes: Volumes) -> dict[str, Callable[[], float]]:
+        """Stored bytes per second that can be decompressed, and that can be written decompressed, on this machine."""
+        files = len(list(volumes.plain.iterdir()))
+        return {
+            "libdeflate": lambda: self.inflating(volumes)["stored_bytes_per_second"],
+            "disk": lambda: self.writing(files, volumes.plain_bytes // files) / volumes.ratio,
+        }
+
 
 def stage_command(sources: Sequence[str], to: Path, *words: str) -> list[str]:
     return [str(program("gyre")), "stage", *sources, "--to", str(to), "--quiet", *words]
@@ -109,12 +125,17 @@ def _timed(
 ) -> float:  # fmt: skip
     """The seconds of these commands, one after the other, which bring the set to a new folder."""
     to = setting.folder("there")
+    os.sync()  # Or what was written before, the set itself among it, would be brought to the disk meanwhile.
     try:
         seconds = sum(together(setting.launcher, [command])[0] for command in commands(to))
         check_arrived(to, files, size_bytes)
     finally:
         shutil.rmtree(to)
     return seconds
+
+
+def _rate(setting: Setting, way: Callable[[Path], Sequence[Sequence[str]]], files: int, size_bytes: int) -> float:
+    return size_bytes / _timed(setting, way, files, size_bytes)
 
 
 def link(setting: Setting) -> list[Row]:
@@ -125,12 +146,17 @@ def link(setting: Setting) -> list[Row]:
         ways = {"ours": lambda to: [network.on(0, stage_command([url], to))]}
         if _rclone_is_here(setting.launcher):
             ways["rclone"] = lambda to: [network.on(0, rclone_command(url, to))]
-        measured = {name: lambda way=way: total / _timed(setting, way, _FILES, total) for name, way in ways.items()}
+        measured: dict[str, Callable[[], float]] = {
+            name: partial(_rate, setting, way, _FILES, total) for name, way in ways.items()
+        }
+        measured["disk"] = lambda: setting.writing(_FILES, total // _FILES)
         rates = medians(setting.repeats, measured)
     what = f"{total / 1e6:.0f} MB over {setting.rate}"
     peers = {"rclone": rates.get("rclone")}
-    bound = network.stream_limit()
-    return [rate_row("stage", "link", what, "B/s", rates["ours"], bound=bound, goal=_GOOD_SHARE_OF_LINK, peers=peers)]
+    bounds = {"link": network.stream_limit(), "disk": rates["disk"]}
+    goal = _GOOD_SHARE_OF_LINK
+    row = rate_row("stage", "link", what, "B/s", rates["ours"], bound=min(bounds.values()), goal=goal, peers=peers)
+    return [{**row, "bounds": bounds}]
 
 
 def _stage_inflated(setting: Setting, network: Network, url: str, volumes: Volumes) -> float:
@@ -151,16 +177,14 @@ def gzip(setting: Setting) -> list[Row]:
             setting.repeats,
             {
                 "ours": lambda: _stage_inflated(setting, network, f"{url}compressed/", volumes),
-                "libdeflate": lambda: setting.inflating(volumes)["stored_bytes_per_second"],
+                **setting.limits_of_inflating(volumes),
             },
         )
-    bound = min(network.stream_limit(), rates["libdeflate"])
+    bounds = {"link": network.stream_limit(), "libdeflate": rates["libdeflate"], "disk": rates["disk"]}
     what = f"{volumes.stored_bytes / 1e6:.0f} MB of gzip over {setting.rate}, inflated {volumes.ratio:.1f} times"
-    more = {"libdeflate": rates["libdeflate"], "link": network.stream_limit()}
-    row = rate_row(
-        "stage", "gzip", what, "B/s", rates["ours"], bound=bound, goal=_GOOD_SHARE_OF_INFLATING, ratio=volumes.ratio
-    )
-    return [{**row, "bounds": more}]
+    bound, goal = min(bounds.values()), _GOOD_SHARE_OF_INFLATING
+    row = rate_row("stage", "gzip", what, "B/s", rates["ours"], bound=bound, goal=goal, ratio=volumes.ratio)
+    return [{**row, "bounds": bounds}]
 
 
 def loopback(setting: Setting) -> list[Row]:
@@ -176,15 +200,16 @@ def loopback(setting: Setting) -> list[Row]:
 
         measured: dict[str, Callable[[], float]] = {
             "ours": lambda: _stage_inflated(setting, network, url, volumes),
-            "libdeflate": lambda: setting.inflating(volumes)["stored_bytes_per_second"],
+            **setting.limits_of_inflating(volumes),
         }
         if _rclone_is_here(setting.launcher):
             measured["rclone"] = lambda: volumes.stored_bytes / _timed(setting, rclone, files, volumes.plain_bytes)
         rates = medians(setting.repeats, measured)
     what = f"{volumes.stored_bytes / 1e6:.0f} MB of gzip, loopback, inflated {volumes.ratio:.1f} times"
     peers = {"rclone + gunzip": rates.get("rclone")}
-    row = rate_row("stage", "loopback", what, "B/s", rates["ours"], bound=rates["libdeflate"], peers=peers)
-    return [{**row, "goal_over_peer": _GOOD_OVER_RCLONE}]
+    bounds = {"libdeflate": rates["libdeflate"], "disk": rates["disk"]}
+    row = rate_row("stage", "loopback", what, "B/s", rates["ours"], bound=min(bounds.values()), peers=peers)
+    return [{**row, "bounds": bounds, "goal_over_peer": _GOOD_OVER_RCLONE}]
 
 
 def _all_nodes(setting: Setting, network: Network, url: str, nodes: int, *words: str) -> float:
@@ -253,7 +278,8 @@ def _accounts(setting: Setting, network: Network, nodes: int, accounts: int, url
 
 def accounts(setting: Setting) -> list[Row]:
     most = max(setting.nodes)
-    network = Network.of_hosts(setting.launcher, most + 2, f"{_NODE_RATE * 8 / 1000:.0f}kbit")
+    rate = f"{_NODE_RATE * 8 / 1000:.0f}kbit"
+    network = Network.of_hosts(setting.launcher, most + 2, rate, INTERNET_PACKET_BYTES)
     root = setting.folder("accounts")
     rows = []
     with ExitStack() as servers:

@@ -36,6 +36,7 @@ from pathlib import Path
 from typing import Any
 
 from gyre.bench.data_places import (
+    INTERNET_PACKET_BYTES,
     Network,
     Store,
     figures,
@@ -348,7 +349,7 @@ def capped(setting: Setting) -> list[Row]:
     folder.mkdir()
     names = setting.iterations * _BATCH * _NODES
     volumes = write_volumes(folder, different=8, names=names, size=_VOLUME_SIZE)
-    network = Network.of_hosts(setting.launcher, _NODES + 1, _STORE_RATE)
+    network = Network.of_hosts(setting.launcher, _NODES + 1, _STORE_RATE, INTERNET_PACKET_BYTES)
     per_iteration = volumes.plain_bytes / setting.iterations
     share = network.stream_share()
     rows = []
