@@ -43,6 +43,7 @@ WrittenFile inflate_file(const std::filesystem::path& stored, data::Compression 
     if (count == 0) return result;
     const auto bytes = std::span(piece).first(count);
     write_at(fd.get(), bytes, result.bytes, written);
+    begin_writeback(fd.get());
     result.crc32c = crc32c(bytes, result.crc32c);
     result.bytes += count;
   }

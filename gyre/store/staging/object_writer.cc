@@ -94,6 +94,7 @@ void ObjectWriter::write_whole(const ManifestEntry& entry, std::span<const std::
   {
     const UniqueFd fd = open_for_writing(part, true);
     write_at(fd.get(), contents, 0, part);
+    begin_writeback(fd.get());
   }
   publish(entry, part, crc32c(contents));
 }
@@ -103,6 +104,7 @@ void ObjectWriter::keep_piece(const ManifestEntry& entry, const Piece& piece, st
   const auto path = folder_.stored_part(key);
   const UniqueFd fd = open_for_writing(path, false);
   write_at(fd.get(), stored, piece.offset_bytes, path);
+  begin_writeback(fd.get());
   log_.add_part(key, piece.number, crc32c(stored));
 }
 

@@ -89,6 +89,11 @@ UniqueFd open_for_writing(const fs::path& path, bool empty) {
   return fd;
 }
 
+void begin_writeback(int fd) {
+  // Where a file system cannot do it, the sync does all.
+  static_cast<void>(::sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE));
+}
+
 void write_at(int fd, std::span<const std::byte> bytes, std::uint64_t offset_bytes, const fs::path& path) {
   while (!bytes.empty()) {
     const ssize_t count = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset_bytes));

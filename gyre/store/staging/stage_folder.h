@@ -49,6 +49,9 @@ class StageFolder {
 /// A file that is written in pieces, in any order; made where it is not there. Error(kIo, kResourceExhausted).
 UniqueFd open_for_writing(const std::filesystem::path& path, bool empty);
 void write_at(int fd, std::span<const std::byte> bytes, std::uint64_t offset_bytes, const std::filesystem::path& path);
+/// Lets the disk begin with what was written to a file, so that a sync at the end finds little to do. Does not wait for
+/// it, and never fails.
+void begin_writeback(int fd);
 
 /// Of `size_bytes` from `offset_bytes` on, read again from the disk. Error(kIo, kCorruptData where the file ends).
 std::uint32_t crc32c_of_file(const std::filesystem::path& path, std::uint64_t offset_bytes, std::uint64_t size_bytes);
