@@ -84,6 +84,9 @@ class ChunkFile {
   void read_footer(const ChunkKey& key);
   void read_sealed_footer(const ChunkKey& name, const ChunkKey& key, const ChunkSecret& secret);
   void read_raw(std::uint64_t offset_bytes, std::span<std::byte> into) const;
+  /// How many bytes of whole blocks, from the beginning of one on, are read at once where so many have room: at least
+  /// this one.
+  std::size_t whole_blocks(std::uint64_t begin, std::size_t room_bytes) const;
   /// Compares a block with its checksum, or decrypts it. `cipher`: of this reading; null where nothing is encrypted.
   void check_block(std::uint64_t number, std::span<std::byte> block, BlockCipher* cipher) const;
 
