@@ -9,6 +9,7 @@
 #include "gyre/base/secret_key.h"
 #include "gyre/net/message.h"
 #include "gyre/net/socket.h"
+#include "gyre/store/node/reading.h"
 #include "gyre/store/node/wire.h"
 
 namespace gyre::store::node {
@@ -195,7 +196,11 @@ void Client::read_chunk(const Piece& chunk, std::uint64_t offset_bytes, std::spa
       if (reply.size_bytes != part.size()) {
         throw Error(ErrorCode::kProtocol, "the store's daemon sent another number of bytes than it was asked for");
       }
-      net::read_exactly(stream, part, soon());
+      for (auto left = part; !left.empty();) {
+        const auto piece = left.first(std::min(left.size(), Reading::kPieceBytes));
+        net::read_exactly(stream, piece, soon());
+        left = left.subspan(piece.size());
+      }
     });
     into = into.subspan(part.size());
     offset_bytes += part.size();

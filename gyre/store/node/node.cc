@@ -21,10 +21,6 @@ constexpr std::size_t kAskedFirst = 2;
 /// Of one step of the search for chunks to fetch ahead.
 constexpr int kChunksAtOnce = 64;
 
-void copy_range(std::span<const std::byte> chunk, std::uint64_t offset_bytes, std::span<std::byte> into) {
-  std::ranges::copy(chunk.subspan(offset_bytes, into.size()), into.begin());
-}
-
 }  // namespace
 
 Node::Node(Catalog catalog, const std::vector<std::unique_ptr<Source>>& sources, ChunkFolder folder,
@@ -57,48 +53,58 @@ bool Node::read_from_disk(const Piece& chunk, std::uint64_t offset_bytes, std::s
   }
 }
 
-void Node::read_here(const Piece& chunk, std::uint64_t offset_bytes, std::span<std::byte> into,
-                     const StillWaiting& still_waiting) {
-  if (read_from_disk(chunk, offset_bytes, into)) return;
-  copy_range(*flights_.demand(chunk, still_waiting), offset_bytes, into);
+bool Node::hand_on_from_disk(const Piece& chunk, Reading& reading) {
+  while (reading.left_bytes() > 0) {
+    const auto piece = reading.next();
+    if (!read_from_disk(chunk, reading.offset_bytes(), piece)) return false;
+    reading.arrived(piece);
+  }
+  return true;
 }
 
-void Node::read(const Piece& chunk, std::uint64_t offset_bytes, std::span<std::byte> into,
-                const StillWaiting& still_waiting) {
-  if (read_from_disk(chunk, offset_bytes, into)) {
-    counts_.local_bytes += into.size();
+void Node::read_here(const Piece& chunk, Reading& reading) {
+  if (hand_on_from_disk(chunk, reading)) return;
+  const auto bytes = flights_.demand(chunk, [&] { reading.still_waiting(); });
+  reading.arrived(std::span(*bytes).subspan(reading.offset_bytes(), reading.left_bytes()));
+}
+
+void Node::read(const Piece& chunk, Reading& reading) {
+  const std::uint64_t wanted_bytes = reading.left_bytes();
+  if (hand_on_from_disk(chunk, reading)) {
+    counts_.local_bytes += wanted_bytes;
     return;
   }
-  const ReadRequest request{.fingerprint = catalog_.fingerprint(),
-                            .entry = chunk.entry,
-                            .chunk = chunk.number,
-                            .offset_bytes = static_cast<std::uint32_t>(offset_bytes),
-                            .size_bytes = static_cast<std::uint32_t>(into.size())};
+  const ReadRequest request{.fingerprint = catalog_.fingerprint(), .entry = chunk.entry, .chunk = chunk.number};
   for (const std::uint32_t node : membership_.now()->order(catalog_.key(chunk))) {
     if (node == options_.id) break;
     if (peers_.is_suspect(node)) continue;
+    const std::uint64_t left_bytes = reading.left_bytes();
     try {
-      if (!peers_.read(node, request, into, still_waiting)) continue;
-      counts_.relayed_bytes += into.size();
-      return;
+      const bool found = peers_.read(node, request, reading);
+      counts_.relayed_bytes += left_bytes - reading.left_bytes();
+      if (found) return;
+    } catch (const ReaderGone&) {
+      throw;
     } catch (const Error& error) {
+      counts_.relayed_bytes += left_bytes - reading.left_bytes();
       options_.logger->warn("node {} cannot give {}: {}", node, catalog_.manifest().entries[chunk.entry].target,
                             error.what());
-      still_waiting();
+      reading.still_waiting();
     }
   }
-  read_here(chunk, offset_bytes, into, still_waiting);
-  counts_.local_bytes += into.size();
+  const std::uint64_t left_bytes = reading.left_bytes();
+  read_here(chunk, reading);
+  counts_.local_bytes += left_bytes;
 }
 
-bool Node::serve(const Piece& chunk, std::uint64_t offset_bytes, std::span<std::byte> into, bool only_if_present,
-                 const StillWaiting& still_waiting) {
+bool Node::serve(const Piece& chunk, Reading& reading, bool only_if_present) {
+  const std::uint64_t wanted_bytes = reading.left_bytes();
   if (only_if_present) {
-    if (!read_from_disk(chunk, offset_bytes, into)) return false;
+    if (!hand_on_from_disk(chunk, reading)) return false;
   } else {
-    read_here(chunk, offset_bytes, into, still_waiting);
+    read_here(chunk, reading);
   }
-  counts_.served_bytes += into.size();
+  counts_.served_bytes += wanted_bytes;
   return true;
 }
 
@@ -124,20 +130,12 @@ bool Node::fetch_from_peers(const Piece& chunk, std::span<std::byte> into) {
   for (const std::uint32_t node : membership_.now()->order(catalog_.key(chunk))) {
     if (node == options_.id || peers_.is_suspect(node)) continue;
     if (asked++ == kAskedFirst) break;
+    const WaitingReader nobody{.still_waiting = [] {}, .arrived = [](std::span<const std::byte>) {}};
+    Reading reading(0, into.size(), into, nobody);
+    const ReadRequest request{
+        .fingerprint = catalog_.fingerprint(), .entry = chunk.entry, .chunk = chunk.number, .only_if_present = true};
     try {
-      std::size_t done = 0;
-      do {
-        const auto part = into.subspan(done, std::min<std::size_t>(kMostReadBytes, into.size() - done));
-        const ReadRequest request{.fingerprint = catalog_.fingerprint(),
-                                  .entry = chunk.entry,
-                                  .chunk = chunk.number,
-                                  .offset_bytes = static_cast<std::uint32_t>(done),
-                                  .size_bytes = static_cast<std::uint32_t>(part.size()),
-                                  .only_if_present = true};
-        if (!peers_.read(node, request, part, [] {})) break;
-        done += part.size();
-        if (done == into.size()) return true;
-      } while (done < into.size());
+      if (peers_.read(node, request, reading)) return true;
     } catch (const Error& error) {
       options_.logger->debug("node {} was asked for a chunk: {}", node, error.what());
     }

@@ -20,6 +20,7 @@
 #include "gyre/store/node/flights.h"
 #include "gyre/store/node/members.h"
 #include "gyre/store/node/peers.h"
+#include "gyre/store/node/reading.h"
 #include "gyre/store/sources/source.h"
 #include "gyre/store/staging/transfer_limit.h"
 
@@ -63,14 +64,12 @@ class Node {
   Membership& membership() { return membership_; }
   const NodeCounts& counts() const { return counts_; }
 
-  using StillWaiting = std::function<void()>;
   /// For a client of this node: from the disk, else from the chunk's owner, else from those who follow in its order;
-  /// a node that comes to itself there fetches the chunk. `still_waiting` is called about once a second meanwhile.
-  void read(const Piece& chunk, std::uint64_t offset_bytes, std::span<std::byte> into,
-            const StillWaiting& still_waiting);
-  /// For another node: from the disk, else the chunk is fetched; or false where only what is present is wanted.
-  bool serve(const Piece& chunk, std::uint64_t offset_bytes, std::span<std::byte> into, bool only_if_present,
-             const StillWaiting& still_waiting);
+  /// a node that comes to itself there fetches the chunk. Error, possibly after some of the bytes; ReaderGone.
+  void read(const Piece& chunk, Reading& reading);
+  /// For another node: from the disk, else the chunk is fetched; or false where only what is present is wanted, and
+  /// some of it is not. Error as read().
+  bool serve(const Piece& chunk, Reading& reading, bool only_if_present);
 
   /// Members of a later epoch replace those of now, and are announced to all, the old ones included, where `announce`.
   void change_members(Members members, bool announce);
@@ -85,8 +84,9 @@ class Node {
  private:
   /// False where it is not on the disk, or damaged there: then it has been removed.
   bool read_from_disk(const Piece& chunk, std::uint64_t offset_bytes, std::span<std::byte> into);
-  void read_here(const Piece& chunk, std::uint64_t offset_bytes, std::span<std::byte> into,
-                 const StillWaiting& still_waiting);
+  /// The same for what is left of `reading`.
+  bool hand_on_from_disk(const Piece& chunk, Reading& reading);
+  void read_here(const Piece& chunk, Reading& reading);
 
   void fetch_chunk(const Piece& chunk, std::span<std::byte> into, const std::stop_token& stop);
   bool fetch_from_peers(const Piece& chunk, std::span<std::byte> into);

@@ -24,6 +24,7 @@
 #include "gyre/store/node/chunk_files.h"
 #include "gyre/store/node/flights.h"
 #include "gyre/store/node/members.h"
+#include "gyre/store/node/reading.h"
 #include "gyre/store/sources/text.h"
 
 namespace gyre::store::node {
@@ -242,6 +243,37 @@ TEST(BlockCipher, is_AES_256_GCM_and_each_block_has_its_place) {
 }
 
 /// How many files of `folder` this process has open.
+TEST(Reading, bytes_are_handed_on_in_order_through_a_small_buffer) {
+  const std::uint64_t first = 70'000;
+  Bytes all(first + 700'000);
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::byte>((i * 2654435761U) >> 7U);
+  for (const std::size_t buffer_bytes : {std::size_t{1'000}, Reading::kPieceBytes + 1, all.size()}) {
+    Bytes taken;
+    Bytes buffer(buffer_bytes);
+    const WaitingReader reader{
+        .still_waiting = [] {},
+        .arrived = [&](std::span<const std::byte> bytes) { taken.insert(taken.end(), bytes.begin(), bytes.end()); }};
+    Reading reading(first, all.size() - first, buffer, reader);
+    while (reading.left_bytes() > 0) {
+      const auto piece = reading.next();
+      ASSERT_GT(piece.size(), 0U);
+      std::ranges::copy(std::span(all).subspan(reading.offset_bytes(), piece.size()), piece.begin());
+      reading.arrived(piece);
+    }
+    EXPECT_TRUE(std::ranges::equal(taken, std::span(all).subspan(first)));
+  }
+}
+
+TEST(Reading, a_reader_that_is_gone_is_no_fault_of_the_source) {
+  const auto lost = [] { throw Error(ErrorCode::kPeerLost, "it closed the connection"); };
+  const WaitingReader reader{.still_waiting = lost, .arrived = [&](std::span<const std::byte>) { lost(); }};
+  Bytes buffer(100);
+  Reading reading(0, 100, buffer, reader);
+  EXPECT_THROW(reading.still_waiting(), ReaderGone);
+  EXPECT_THROW(reading.arrived(reading.next()), ReaderGone);
+  EXPECT_EQ(reading.left_bytes(), 100U);
+}
+
 std::size_t open_files_of(const ChunkFolder& folder) {
   std::size_t count = 0;
   for (const fs::directory_entry& fd : fs::directory_iterator("/proc/self/fd")) {

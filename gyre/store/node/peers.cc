@@ -90,12 +90,13 @@ void Peers::compare_epochs(net::Stream& stream, std::uint64_t epoch) {
   if (reply.type == message_type::kMembers) membership_.adopt(Members::decode(reply.payload));
 }
 
-bool Peers::ask(net::Stream& stream, const ReadRequest& request, std::span<std::byte> into,
-                const std::function<void()>& still_waiting) {
+bool Peers::ask(net::Stream& stream, ReadRequest request, Reading& reading) {
+  request.offset_bytes = static_cast<std::uint32_t>(reading.offset_bytes());
+  request.size_bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(reading.left_bytes(), kMostReadBytes));
   net::send_message(stream, message_type::kRead, request.encode(), soon());
   net::Message reply = net::receive_message(stream, soon());
   while (reply.type == message_type::kPatience) {
-    still_waiting();
+    reading.still_waiting();
     reply = net::receive_message(stream, soon());
   }
   if (reply.type == message_type::kFailure) throw NodeFailure(decode_failure(reply.payload));
@@ -104,25 +105,31 @@ bool Peers::ask(net::Stream& stream, const ReadRequest& request, std::span<std::
   }
   const DataReply data = DataReply::decode(reply.payload);
   const bool found = reply.type == message_type::kData;
-  if (data.size_bytes != (found ? into.size() : 0)) {
+  if (data.size_bytes != (found ? request.size_bytes : 0)) {
     throw Error(ErrorCode::kProtocol,
                 fmt::format("{} sent another number of bytes than it was asked for", stream.peer()));
   }
-  if (found) net::read_exactly(stream, into, soon());
+  for (std::size_t left = data.size_bytes; left > 0;) {
+    const auto piece = reading.next().first(std::min(left, reading.next().size()));
+    net::read_exactly(stream, piece, soon());
+    left -= piece.size();
+    reading.arrived(piece);
+  }
   compare_epochs(stream, data.epoch);
   return found;
 }
 
-bool Peers::read(std::uint32_t node, const ReadRequest& request, std::span<std::byte> into,
-                 const std::function<void()>& still_waiting) {
-  for (;;) {
+bool Peers::read(std::uint32_t node, const ReadRequest& chunk, Reading& reading) {
+  while (reading.left_bytes() > 0) {
     auto stream = take_idle(node);
     const bool reused = stream != nullptr;
     try {
       if (!reused) stream = connect({.id = node, .endpoint = membership_.now()->endpoint_of(node)});
-      const bool found = ask(*stream, request, into, still_waiting);
+      const bool found = ask(*stream, chunk, reading);
       give_back(node, std::move(stream));
-      return found;
+      if (!found) return false;
+    } catch (const ReaderGone&) {
+      throw;  // And the connection, with bytes that nobody takes, ends.
     } catch (const NodeFailure&) {
       give_back(node, std::move(stream));
       throw;
@@ -133,6 +140,7 @@ bool Peers::read(std::uint32_t node, const ReadRequest& request, std::span<std::
       throw;
     }
   }
+  return true;
 }
 
 void Peers::announce(const Member& node) {

@@ -13,6 +13,7 @@
 #include "gyre/net/job_key.h"
 #include "gyre/net/stream.h"
 #include "gyre/store/node/members.h"
+#include "gyre/store/node/reading.h"
 #include "gyre/store/node/wire.h"
 
 namespace gyre::store::node {
@@ -24,11 +25,10 @@ class Peers {
   Peers(std::uint32_t self, const net::JobKey& key, std::uint64_t fingerprint, Membership& membership)
       : self_(self), key_(key), fingerprint_(fingerprint), membership_(membership) {}
 
-  /// Reads from a node into `into`, whose size is the request's. False where the node does not have it, and was not to
-  /// fetch it. `still_waiting` is called about once a second meanwhile. Error: kPeerLost, kTimeout (silent for five
-  /// seconds), …, which make the node suspect for a while; and what made the node itself fail.
-  bool read(std::uint32_t node, const ReadRequest& request, std::span<std::byte> into,
-            const std::function<void()>& still_waiting);
+  /// Reads from a node what is left of `reading`. False where the node does not have it, and was not to fetch it.
+  /// `chunk` names the chunk, and whether only what is present is wanted. Error: kPeerLost, kTimeout (silent for five
+  /// seconds), …, which make the node suspect for a while; what made the node itself fail; ReaderGone.
+  bool read(std::uint32_t node, const ReadRequest& chunk, Reading& reading);
 
   /// Hands the members of now to a node. Error as read().
   void announce(const Member& node);
@@ -45,8 +45,7 @@ class Peers {
   };
   using Streams = std::vector<std::unique_ptr<net::Stream>>;
 
-  bool ask(net::Stream& stream, const ReadRequest& request, std::span<std::byte> into,
-           const std::function<void()>& still_waiting);
+  bool ask(net::Stream& stream, ReadRequest request, Reading& reading);
   void compare_epochs(net::Stream& stream, std::uint64_t epoch);
   std::unique_ptr<net::Stream> connect(const Member& node) const;
   std::unique_ptr<net::Stream> take_idle(std::uint32_t node) GYRE_EXCLUDES(mutex_);

@@ -28,6 +28,8 @@ namespace {
 constexpr std::size_t kMostConnections = 1'024;
 constexpr std::size_t kMostUnixPath = 107;
 constexpr std::size_t kCatalogPartBytes = std::size_t{8} << 20;
+/// Of each connection that has asked for bytes.
+constexpr std::size_t kBufferBytes = 2 * Reading::kPieceBytes;
 /// Who asked and does not read the reply is given up.
 constexpr std::chrono::milliseconds kSendLimit{60'000};
 
@@ -215,22 +217,41 @@ void Server::answer_read(net::Stream& stream, Kind kind, const Bytes& payload, B
       request.size_bytes > chunk.size_bytes - request.offset_bytes) {
     throw Error(ErrorCode::kProtocol, "it asked for bytes that there are not");
   }
-  buffer.resize(request.size_bytes);
-  const auto still_waiting = [&] { net::send_message(stream, message_type::kPatience, {}, send_deadline()); };
+  buffer.resize(kBufferBytes);
+  bool announced = false;
+  const auto announce = [&](std::uint16_t type, std::uint32_t size_bytes) {
+    const DataReply reply{.epoch = node_.membership().now()->epoch, .size_bytes = size_bytes};
+    net::send_message(stream, type, reply.encode(), send_deadline());
+    announced = true;
+  };
+  const WaitingReader reader{
+      .still_waiting =
+          [&] {
+            if (!announced) net::send_message(stream, message_type::kPatience, {}, send_deadline());
+          },
+      .arrived =
+          [&](std::span<const std::byte> bytes) {
+            if (!announced) announce(message_type::kData, request.size_bytes);
+            net::write_exactly(stream, bytes, send_deadline());
+          },
+  };
+  Reading reading(request.offset_bytes, request.size_bytes, buffer, reader);
   bool found = true;
   try {
     if (kind == Kind::kClient) {
-      node_.read(chunk, request.offset_bytes, buffer, still_waiting);
+      node_.read(chunk, reading);
     } else {
-      found = node_.serve(chunk, request.offset_bytes, buffer, request.only_if_present, still_waiting);
+      found = node_.serve(chunk, reading, request.only_if_present);
     }
+  } catch (const ReaderGone&) {
+    throw;
   } catch (const Error& error) {
+    if (announced) throw;  // Only the connection's end can say so now.
     net::send_message(stream, message_type::kFailure, encode_failure(error), send_deadline());
     return;
   }
-  const DataReply reply{.epoch = node_.membership().now()->epoch, .size_bytes = found ? request.size_bytes : 0};
-  net::send_message(stream, found ? message_type::kData : message_type::kAbsent, reply.encode(), send_deadline());
-  if (found) net::write_exactly(stream, buffer, send_deadline());
+  if (!found && announced) throw Error(ErrorCode::kIo, "a chunk that it reads is damaged");
+  if (!announced) announce(found ? message_type::kData : message_type::kAbsent, 0);
 }
 
 void Server::send_catalog(net::Stream& stream) {
