@@ -44,7 +44,7 @@ def made(draw: random.Random, shape: list[int], dtype: torch.dtype, device: torc
 
 
 def one_call(draw: random.Random, device: torch.device, among: hvd.ProcessSet, name: str) -> list[hvd.Handle]:
-    """No handle on a rank outside the set, which draws the same. The call's tensors are freed when this function returns."""
+    """No handle on a rank outside the set, which draws the same. The call's tensors are freed when this returns."""
     dtype = draw.choice(TYPES)
     shape = draw.choice([[], [1], [7], [300], [4, 3, 2], [0, 3]])
     several = [made(draw, shape, dtype, device), made(draw, [2, 3], dtype, device)]
