@@ -193,8 +193,7 @@ bool StageCommand::is_upload() const {
   return url && url->scheme != "file";
 }
 
-StageCommand::Opened StageCommand::open(const std::vector<std::string>& environment) const {
-  const store::Credentials known = stage_credentials(sas_, environment);
+StageCommand::Opened StageCommand::open(const store::Credentials& known) const {
   const store::NamePatterns patterns(include_, exclude_);
   const auto patience = stage_options().patience;
   Opened opened;
@@ -246,9 +245,8 @@ int StageCommand::stage(const store::Manifest& manifest, const Opened& opened) c
   return receipt.complete() ? 0 : 1;
 }
 
-int StageCommand::upload(const store::Manifest& manifest, const Opened& opened,
-                         const std::vector<std::string>& environment) const {
-  const auto target = store::open_source(folder_, stage_credentials(sas_, environment));
+int StageCommand::upload(const store::Manifest& manifest, const Opened& opened, const store::Credentials& known) const {
+  const auto target = store::open_source(folder_, known);
   std::vector<store::UploadEntry> entries;
   for (const store::ManifestEntry& entry : manifest.entries)
     entries.push_back({.source = opened.sources[entry.source].get(), .object = entry.object, .name = entry.target});
@@ -273,13 +271,14 @@ int StageCommand::upload(const store::Manifest& manifest, const Opened& opened,
 int StageCommand::run(const std::vector<std::string>& environment) {
   take_azcopy_words();
   check_words();
-  Opened opened = open(environment);
+  const store::Credentials known = stage_credentials(sas_, environment);
+  Opened opened = open(known);
   const store::Inflation inflation = decompress_by_suffix_ ? store::Inflation::kBySuffix
                                      : decompress_         ? store::Inflation::kByEncoding
                                                            : store::Inflation::kNone;
   const store::Manifest manifest = part_of_this_node(store::make_manifest(std::move(opened.listings), inflation));
   if (list_ || dry_run_) return print_list(manifest);
-  return is_upload() ? upload(manifest, opened, environment) : stage(manifest, opened);
+  return is_upload() ? upload(manifest, opened, known) : stage(manifest, opened);
 }
 
 }  // namespace gyre::app

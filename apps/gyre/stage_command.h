@@ -34,12 +34,12 @@ class StageCommand {
   /// AzCopy's words: the last name is the folder, and a source that is a folder becomes one below it.
   void take_azcopy_words();
   void check_words() const;
-  Opened open(const std::vector<std::string>& environment) const;
+  Opened open(const store::Credentials& known) const;
   store::Manifest part_of_this_node(const store::Manifest& manifest) const;
   store::StageOptions stage_options() const;
   int print_list(const store::Manifest& manifest) const;
   int stage(const store::Manifest& manifest, const Opened& opened) const;
-  int upload(const store::Manifest& manifest, const Opened& opened, const std::vector<std::string>& environment) const;
+  int upload(const store::Manifest& manifest, const Opened& opened, const store::Credentials& known) const;
   /// Whether --to names a place of an object store.
   bool is_upload() const;
 

@@ -175,6 +175,8 @@ std::shared_ptr<const node::ChunkSecret> ServeOptions::secret(const net::JobKey&
 }
 
 std::optional<net::Endpoint> ServeOptions::endpoint(const node::Members& members) const {
+  if (nodes.empty() && !listen.empty())
+    throw UsageError("--listen is for a store on several nodes: --nodes is missing");
   if (nodes.empty()) return std::nullopt;
   return net::parse_endpoint(listen.empty() ? members.endpoint_of(id) : listen);
 }

@@ -30,7 +30,7 @@ class ReadableFile {
   /// not known.
   virtual std::string version() const { return {}; }
   /// Fills `into` with the bytes from `offset_bytes` on. Errors name the file: kCorruptData where it ends before, or
-  /// has changed; kIo.
+  /// where its source says that it has changed (a local file system does not); kIo.
   virtual void read_at(std::uint64_t offset_bytes, std::span<std::byte> into) const = 0;
   /// These parts will be read soon, the first one first: a file that lies far away begins to fetch them. Returns at
   /// once, and never fails.

@@ -80,6 +80,9 @@ Bytes Catalog::encode() const {
     writer.u64(entry.object.size_bytes);
     put_text(writer, entry.object.name);
     put_text(writer, entry.object.version);
+    put_text(writer, entry.object.encoding);
+    writer.u8(entry.object.md5 ? 1 : 0);
+    if (entry.object.md5) writer.bytes(*entry.object.md5);
     put_text(writer, entry.target);
   }
   return writer.take();
@@ -94,6 +97,8 @@ Catalog Catalog::decode(std::span<const std::byte> bytes) {
     entry.object.size_bytes = reader.u64();
     entry.object.name = get_text(reader);
     entry.object.version = get_text(reader);
+    entry.object.encoding = get_text(reader);
+    if (reader.u8() != 0) std::ranges::copy(reader.bytes(entry.object.md5.emplace().size()), entry.object.md5->begin());
     entry.target = get_text(reader);
     if (entry.source >= manifest.sources.size()) {
       throw Error(ErrorCode::kCorruptData, "the catalog of a store names a source that it does not have");

@@ -46,6 +46,10 @@ bool Node::read_from_disk(const Piece& chunk, std::uint64_t offset_bytes, std::s
   try {
     return chunks_.read(key, chunk.size_bytes, offset_bytes, into);
   } catch (const Error& error) {
+    if (error.code() != ErrorCode::kCorruptData) {
+      options_.logger->warn("{}; it is read elsewhere", error.what());
+      return false;
+    }
     options_.logger->warn("{}; it is fetched again", error.what());
     ++counts_.damaged_chunks;
     folder_.remove(key);

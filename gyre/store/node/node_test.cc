@@ -140,6 +140,20 @@ TEST(Catalog, its_chunks_cover_each_object_once) {
   EXPECT_THROW(static_cast<void>(Catalog::decode(std::span(encoded).first(encoded.size() - 1))), Error);
 }
 
+// By what a listing says of an object it is decompressed and compared, also where it is read from the store.
+TEST(Catalog, says_of_an_object_what_its_listing_says) {
+  std::vector<Listing> listings;
+  listings.push_back({.source = "here",
+                      .objects = {{.name = "a", .size_bytes = 3, .version = "v", .encoding = "gzip"},
+                                  {.name = "b", .size_bytes = 4, .md5 = Md5{std::byte{7}}},
+                                  {.name = "c"}}});
+  const Catalog catalog(make_manifest(std::move(listings), Inflation::kNone));
+  const Catalog copy = Catalog::decode(catalog.encode());
+  ASSERT_EQ(copy.manifest().entries.size(), 3U);
+  for (std::size_t entry = 0; entry < 3; ++entry)
+    EXPECT_EQ(copy.manifest().entries[entry], catalog.manifest().entries[entry]);
+}
+
 std::shared_ptr<const ChunkSecret> some_secret(std::uint64_t number) {
   Random random(number);
   SecretKey secret;

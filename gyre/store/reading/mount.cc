@@ -147,7 +147,11 @@ int read_file(const char*, char* into, std::size_t size, off_t offset, fuse_file
     const auto from = static_cast<std::uint64_t>(offset);
     if (from >= file->size_bytes()) return 0;
     const std::size_t count = std::min<std::uint64_t>({size, file->size_bytes() - from, INT_MAX});
-    file->read_at(from, std::as_writable_bytes(std::span(into, count)));
+    try {
+      file->read_at(from, std::as_writable_bytes(std::span(into, count)));
+    } catch (const Error& error) {
+      throw Error(ErrorCode::kIo, error.what());  // Also of an object that has gone: the file is open.
+    }
     return static_cast<int>(count);
   });
 }

@@ -189,9 +189,9 @@ class AzurePutter : public ObjectPutter {
     if (!signer_->place().path.empty()) prefix_ = signer_->place().path + "/";
   }
 
-  std::map<std::string, Object> list() override {
+  std::optional<std::map<std::string, Object>> list() override {
     const auto sas = signer_->sas();
-    if (sas && !sas->may_list()) return {};
+    if (sas && !sas->may_list()) return std::nullopt;
     std::map<std::string, Object> there;
     for (Object& object : list_pages(session_, *signer_, target_, limits_, patience_)) {
       if (!object.name.starts_with(prefix_)) continue;

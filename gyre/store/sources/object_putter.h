@@ -32,7 +32,7 @@ class ObjectPutter {
 
   /// What is there, by the names of NewObject; nothing where we may not list. Error(kNotFound) where there is no such
   /// container or bucket.
-  virtual std::map<std::string, Object> list() = 0;
+  virtual std::optional<std::map<std::string, Object>> list() = 0;
 
   /// A small object, by one request.
   virtual void put(const NewObject& object, std::span<const std::byte> body, const Md5& md5) = 0;

@@ -139,7 +139,9 @@ std::unique_ptr<Source> open_s3_url(const std::string& source, const UrlParts& u
     throw Error(ErrorCode::kInvalidArgument, fmt::format("AWS_ENDPOINT_URL is '{}', which is no URL", place.endpoint));
   }
   if (place.region.empty()) place.region = "us-east-1";
-  // Keys of objects are read as they stand: s3:// is no URL that anybody encodes.
+  // Keys of objects are read as they stand: s3:// is no URL that anybody encodes. What follows a '?' or '#' is lost.
+  if (source.find_first_of("?#") != std::string::npos)
+    throw wrong(source, "keys that contain '?' or '#' cannot be named");
   for (const std::string& part : split(url.path, '/')) {
     if (!part.empty()) place.path += (place.path.empty() ? "" : "/") + part;
   }

@@ -97,6 +97,7 @@ Manifest make_manifest(std::vector<Listing> listings, Inflation inflation) {
   for (Listing& listing : listings) {
     for (Object& object : listing.objects) {
       check_object_name(object.name, listing.source);
+      if (("/" + object.name).find(fmt::format("/{}/", kOwnFolder)) != std::string::npos) continue;
       ManifestEntry entry{.source = manifest.sources.size(), .object = std::move(object)};
       entry.compression = compression_of(entry.object, inflation, listing.source);
       entry.target = target_of(entry, listing.folder);

@@ -33,8 +33,11 @@ struct Listing {
   std::vector<Object> objects;
 };
 
-/// Error(kInvalidArgument): see check_object_name(); two objects that become one file, or a file that stands where
-/// another's folder must; a Content-Encoding that cannot be taken off.
+/// What `gyre stage` keeps beside the files that it has staged. It is no part of a data set.
+inline constexpr const char* kOwnFolder = ".gyre-stage";
+
+/// Without what lies in a folder named kOwnFolder. Error(kInvalidArgument): see check_object_name(); two objects that
+/// become one file, or a file that stands where another's folder must; a Content-Encoding that cannot be taken off.
 Manifest make_manifest(std::vector<Listing> listings, Inflation inflation);
 
 }  // namespace gyre::store

@@ -102,6 +102,9 @@ void ObjectWriter::write_whole(const ManifestEntry& entry, std::span<const std::
 void ObjectWriter::keep_piece(const ManifestEntry& entry, const Piece& piece, std::span<const std::byte> stored) {
   const std::uint64_t key = StageLog::key_of(manifest_, entry);
   const auto path = folder_.stored_part(key);
+  // Before it is made: pieces of an earlier file must not count as parts of this one. Where two threads are here at
+  // once, pieces are forgotten, and read again after a kill.
+  if (!std::filesystem::exists(path)) log_.begin_parts(key);
   const UniqueFd fd = open_for_writing(path, false);
   write_at(fd.get(), stored, piece.offset_bytes, path);
   begin_writeback(fd.get());

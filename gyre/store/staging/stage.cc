@@ -67,6 +67,7 @@ class Staging {
   /// Runs `write` for an object; where it turns out damaged, it is read again, once.
   void attempt(std::size_t number, const std::function<void()>& write);
 
+  void sync();
   void watch(Crew& crew);
   StageProgress progress() const;
   Receipt receipt(SteadyClock::duration took) const;
@@ -95,7 +96,8 @@ std::vector<Piece> Staging::missing_pieces(std::size_t number, const std::option
   const ManifestEntry& entry = manifest_.entries[number];
   std::vector<Piece> pieces = pieces_of(number, entry.object.size_bytes);
   if (!record || pieces.size() == 1) return pieces;
-  const fs::path part = folder_.stored_part(StageLog::key_of(manifest_, entry));
+  const std::uint64_t key = StageLog::key_of(manifest_, entry);
+  const fs::path part = folder_.stored_part(key);
   std::error_code failure;
   const std::uintmax_t part_bytes = fs::file_size(part, failure);
   if (failure) return pieces;
@@ -104,8 +106,10 @@ std::vector<Piece> Staging::missing_pieces(std::size_t number, const std::option
     if (found == record->parts.end() || piece.offset_bytes + piece.size_bytes > part_bytes) return false;
     const bool sound =
         found->second.trusted || crc32c_of_file(part, piece.offset_bytes, piece.size_bytes) == found->second.crc32c;
-    if (sound) reused_bytes_ += piece.size_bytes;
-    return sound;
+    if (!sound) return false;
+    if (!found->second.trusted) log_.add_part(key, piece.number, found->second.crc32c);
+    reused_bytes_ += piece.size_bytes;
+    return true;
   });
   return pieces;
 }
@@ -117,6 +121,7 @@ void Staging::plan_entry(std::size_t number, std::uint64_t& missing_bytes) {
     ++present_files_;
     present_bytes_ += entry.object.size_bytes;
     present_written_bytes_ += record->done->bytes;
+    if (!record->done->trusted) log_.add_done(StageLog::key_of(manifest_, entry), *record->done);
     return;
   }
   std::error_code failure;
@@ -230,6 +235,12 @@ StageProgress Staging::progress() const {
           .connections = limit_.limit()};
 }
 
+void Staging::sync() {
+  log_.begin_sync();
+  folder_.sync();
+  log_.end_sync();
+}
+
 void Staging::watch(Crew& crew) {
   auto synced = SteadyClock::now();
   while (!crew.wait(kTick)) {
@@ -238,8 +249,7 @@ void Staging::watch(Crew& crew) {
       crew.request_stop();
     }
     if (SteadyClock::now() - synced < kBetweenSyncs || crew.stop().stop_requested()) continue;
-    folder_.sync();
-    log_.add_sync();
+    sync();
     synced = SteadyClock::now();
   }
 }
@@ -278,8 +288,7 @@ Receipt Staging::run() {
     watch(crew);
     failure = crew.failure();
   }
-  folder_.sync();
-  log_.add_sync();
+  sync();
   if (stopped_)
     throw Error(ErrorCode::kAborted, "stopped; what has arrived stays, and the same command goes on from there");
   if (failure) std::rethrow_exception(failure);

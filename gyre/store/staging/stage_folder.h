@@ -19,7 +19,7 @@ class StageFolder {
   explicit StageFolder(const std::filesystem::path& folder);
 
   const std::filesystem::path& path() const { return folder_; }
-  std::filesystem::path own() const { return folder_ / kOwn; }
+  std::filesystem::path own() const { return folder_ / kOwnFolder; }
   std::filesystem::path target(const std::string& name) const { return folder_ / name; }
 
   /// Where an object lies until it is complete: as it is stored, and decompressed.
@@ -38,8 +38,6 @@ class StageFolder {
   void sync() const;
   /// All parts, when nothing is under way.
   void remove_parts() const;
-
-  static constexpr const char* kOwn = ".gyre-stage";
 
  private:
   std::filesystem::path folder_;

@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
+#include <iterator>
+#include <utility>
 
 #include "gyre/base/boot.h"
 #include "gyre/base/bytes.h"
@@ -69,36 +71,50 @@ std::optional<StageLog::Record> StageLog::find(const Manifest& manifest, const M
 void StageLog::read() {
   const Bytes bytes = read_file(path_, kMostLogBytes);
   std::string_view text = as_text(bytes);
+  std::vector<Section> sections(1);
+  std::size_t number = 0;
   while (!text.empty()) {
     const std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(line.size() + 1, text.size()));
-    if (const auto words = checked(line)) read_line(*words);
+    if (const auto words = checked(line)) read_line(number, *words, sections);
+    ++number;
+  }
+  const auto is_trusted = [&sections](std::size_t line) {
+    const auto next = std::ranges::upper_bound(sections, line, {}, &Section::begin);
+    const Section& section = *std::prev(next);
+    return section.this_boot || line < section.synced;
+  };
+  for (auto& [key, record] : records_) {
+    if (record.done) record.done->trusted = is_trusted(record.done->line);
+    for (auto& [part_number, part] : record.parts) part.trusted = is_trusted(part.line);
   }
 }
 
-void StageLog::read_line(std::string_view line) {
-  const std::string words(line);
+void StageLog::read_line(std::size_t number, const std::string& words, std::vector<Section>& sections) {
+  Section& section = sections.back();
   if (words.starts_with("boot ")) {
-    this_boot_ = words == "boot " + boot_id();
+    sections.push_back({.begin = number, .this_boot = words == "boot " + boot_id()});
+    return;
+  }
+  if (words == "syncing") {
+    section.syncing = number;
     return;
   }
   if (words == "synced") {
-    for (auto& [key, record] : records_) {
-      if (record.done) record.done->trusted = true;
-      for (auto& [number, part] : record.parts) part.trusted = true;
-    }
+    section.synced = std::exchange(section.syncing, std::nullopt).value_or(section.synced);
     return;
   }
   std::uint64_t key = 0;
-  std::uint32_t number = 0;
-  Part part{.trusted = this_boot_};
-  if (std::sscanf(words.c_str(), "part %" SCNx64 " %" SCNu32 " %" SCNx32, &key, &number, &part.crc32c) == 3) {
-    records_[key].parts[number] = part;
-  }
-  Done done{.trusted = this_boot_};
-  if (std::sscanf(words.c_str(), "done %" SCNx64 " %" SCNu64 " %" SCNd64 " %" SCNx32, &key, &done.bytes,
-                  &done.changed_ns, &done.crc32c) == 4) {
-    records_[key].done = done;
+  std::uint32_t part_number = 0;
+  Part part{.line = number};
+  Done done{.line = number};
+  if (std::sscanf(words.c_str(), "part %" SCNx64 " %" SCNu32 " %" SCNx32, &key, &part_number, &part.crc32c) == 3) {
+    records_[key].parts[part_number] = part;
+  } else if (std::sscanf(words.c_str(), "begun %" SCNx64, &key) == 1) {
+    records_[key].parts.clear();
+  } else if (std::sscanf(words.c_str(), "done %" SCNx64 " %" SCNu64 " %" SCNd64 " %" SCNx32, &key, &done.bytes,
+                         &done.changed_ns, &done.crc32c) == 4) {
+    records_[key] = {.done = done};
   }
 }
 
@@ -116,6 +132,10 @@ void StageLog::add_done(std::uint64_t key, const Done& done) {
   append(fmt::format("done {:016x} {} {} {:08x}", key, done.bytes, done.changed_ns, done.crc32c));
 }
 
-void StageLog::add_sync() { append("synced"); }
+void StageLog::begin_parts(std::uint64_t key) { append(fmt::format("begun {:016x}", key)); }
+
+void StageLog::begin_sync() { append("syncing"); }
+
+void StageLog::end_sync() { append("synced"); }
 
 }  // namespace gyre::store

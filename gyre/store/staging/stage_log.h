@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "gyre/base/file.h"
 #include "gyre/base/thread_annotations.h"
@@ -15,9 +16,13 @@
 namespace gyre::store {
 
 /// What a folder already holds of what is staged to it: a file of lines, each with its checksum, that is only ever
-/// appended to, so that a staging that was killed goes on where it was. What is in it is believed where it was written
-/// under this boot of the machine (a killed process loses nothing that it had written), or was followed by a sync;
-/// else the files are read again. Thread-safe.
+/// appended to, so that a staging that was killed goes on where it was. Thread-safe.
+///
+/// What is believed without reading the files again:
+/// * what was written under this boot of the machine: a killed process loses nothing that it had written;
+/// * what was written before a sync of its own boot had begun that then ended. A sync says nothing of lines of earlier
+///   boots, whose bytes may never have reached the disk: where they are found sound, they are written anew.
+/// Pieces count from the moment on at which the file that they are in was made.
 class StageLog {
  public:
   /// A file that is complete.
@@ -26,11 +31,13 @@ class StageLog {
     std::int64_t changed_ns = 0;  ///< Its time of last change.
     std::uint32_t crc32c = 0;
     bool trusted = false;  ///< Else its checksum has to be compared.
+    std::size_t line = 0;  ///< Of the log.
   };
   /// One of several pieces of an object that have arrived.
   struct Part {
     std::uint32_t crc32c = 0;
     bool trusted = false;
+    std::size_t line = 0;
   };
   struct Record {
     std::optional<Done> done;
@@ -43,24 +50,35 @@ class StageLog {
   /// What an earlier staging left of an entry; nothing where its source cannot say whether it has changed.
   std::optional<Record> find(const Manifest& manifest, const ManifestEntry& entry) const;
 
+  /// The file of its pieces was made: it is empty.
+  void begin_parts(std::uint64_t key) GYRE_EXCLUDES(mutex_);
   void add_part(std::uint64_t key, std::uint32_t part, std::uint32_t crc32c) GYRE_EXCLUDES(mutex_);
+  /// Its pieces are there no more.
   void add_done(std::uint64_t key, const Done& done) GYRE_EXCLUDES(mutex_);
-  /// Everything before was brought to the disk.
-  void add_sync() GYRE_EXCLUDES(mutex_);
+  /// Before and after everything that had been written until begin_sync() was brought to the disk.
+  void begin_sync() GYRE_EXCLUDES(mutex_);
+  void end_sync() GYRE_EXCLUDES(mutex_);
 
   /// Names an object in one version, and what it becomes.
   static std::uint64_t key_of(const Manifest& manifest, const ManifestEntry& entry);
 
  private:
+  /// The lines that one staging, or several under one boot, have written one after the other.
+  struct Section {
+    std::size_t begin = 0;
+    bool this_boot = false;
+    std::optional<std::size_t> syncing{};  ///< The line at which the sync that runs began.
+    std::size_t synced = 0;                ///< The line at which the last one began that ended.
+  };
+
   void read();
-  void read_line(std::string_view line);
+  void read_line(std::size_t number, const std::string& words, std::vector<Section>& sections);
   void append(const std::string& words) GYRE_EXCLUDES(mutex_);
 
   std::string path_;
   UniqueFd fd_;
   Mutex mutex_;
   std::unordered_map<std::uint64_t, Record> records_;  ///< Of earlier stagings; not changed later.
-  bool this_boot_ = false;                             ///< While the file is read.
 };
 
 }  // namespace gyre::store

@@ -2,6 +2,7 @@
 
 #include "gyre/store/staging/stage.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,6 +15,8 @@
 #include <mutex>
 #include <set>
 
+#include "gyre/base/boot.h"
+#include "gyre/base/checksum.h"
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
 #include "gyre/base/random.h"
@@ -192,25 +195,68 @@ TEST(Stage, BelievesNoLineOfItsLogThatIsDamaged) {
   }
 }
 
-TEST(Stage, ComparesTheBytesOfFilesThatAnotherBootHasWritten) {
+std::string log_line(const std::string& words) { return fmt::format("{} {:08x}\n", words, crc32c(as_bytes(words))); }
+
+/// How many files a staging takes for present after a power failure that cost the bytes of one of two, whose names,
+/// sizes and times are there. `before`, `after`: lines of the log around those of the files.
+std::uint64_t files_believed(const std::string& before, const std::string& after) {
   Case it({{"a", Bytes(100, std::byte{1})}, {"b", Bytes(100, std::byte{2})}}, 3);
   it.source->fails = false;
   const TemporaryFolder folder;
   it.stage_to(folder.path);
-  // As a lost power supply leaves it: the names and sizes are there, the bytes of one are not; nothing was synced.
   const fs::path log = folder.path / ".gyre-stage/log";
   std::ifstream in(log);
-  std::string kept;
+  std::string kept = before;
   for (std::string line; std::getline(in, line);) {
     if (line.starts_with("done ")) kept += line + "\n";
   }
-  std::ofstream(log) << kept;
+  std::ofstream(log) << kept << after;
   const auto time = fs::last_write_time(folder.path / "a");
   std::ofstream(folder.path / "a", std::ios::binary) << std::string(100, '\0');
   fs::last_write_time(folder.path / "a", time);
   const Receipt receipt = it.stage_to(folder.path);
-  EXPECT_EQ(receipt.files_present, 1U);
-  EXPECT_EQ(files_below(folder.path).at("a"), Bytes(100, std::byte{1}));
+  EXPECT_EQ(files_below(folder.path).at("a"), Bytes(100, receipt.files_present == 2 ? std::byte{0} : std::byte{1}));
+  return receipt.files_present;
+}
+
+TEST(Stage, BelievesWhatWasSyncedOrWrittenUnderThisBootAndComparesTheRest) {
+  const std::string other = log_line("boot other");
+  const std::string ours = log_line("boot " + boot_id());
+  const std::string synced = log_line("syncing") + log_line("synced");
+  EXPECT_EQ(files_believed(other, ""), 1U);
+  EXPECT_EQ(files_believed(ours, ""), 2U);
+  EXPECT_EQ(files_believed(other, synced), 2U);
+  EXPECT_EQ(files_believed(other, synced + ours + synced), 2U);
+  // A later boot's sync, one that had begun before, and one that did not end.
+  EXPECT_EQ(files_believed(other, ours + synced), 1U);
+  EXPECT_EQ(files_believed(other + log_line("syncing"), log_line("synced")), 1U);
+  EXPECT_EQ(files_believed(other, log_line("syncing") + ours + log_line("synced")), 1U);
+}
+
+// The pieces that the log names were those of another file, which has become the target.
+TEST(Stage, ReadsAllPiecesAgainWhereTheTargetIsGone) {
+  Random random(7);
+  const std::map<std::string, Bytes> objects = {{"large", random_bytes(random, 80 * kMiB)}};
+  Case it(objects, 7);
+  it.source->fails = false;
+  const TemporaryFolder folder;
+  it.stage_to(folder.path);
+  for (int round = 0; round < 3; ++round) {
+    fs::remove(folder.path / "large");
+    it.source->stop_after = it.source->given_bytes + (random.below(60) + 20) * kMiB;
+    EXPECT_THROW(it.stage_to(folder.path), Error);
+    it.source->stop_after = ~std::uint64_t{0};
+    EXPECT_TRUE(it.stage_to(folder.path).complete());
+    EXPECT_EQ(files_below(folder.path), objects);
+  }
+}
+
+TEST(Manifest, LeavesOutWhatAStagingKeepsInItsFolder) {
+  const Manifest manifest = make_manifest(
+      {{.source = "there", .objects = {{.name = ".gyre-stage/log"}, {.name = "a/.gyre-stage/log"}, {.name = "b"}}}},
+      Inflation::kNone);
+  ASSERT_EQ(manifest.entries.size(), 1U);
+  EXPECT_EQ(manifest.entries[0].target, "b");
 }
 
 TEST(Manifest, RefusesNamesThatLeadAwayOrClash) {

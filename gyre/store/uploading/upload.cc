@@ -27,10 +27,11 @@ namespace {
 
 constexpr std::chrono::milliseconds kTick{100};
 
-/// What concerns one file here, and not the target.
-bool concerns_file(ErrorCode code) {
-  return code == ErrorCode::kNotFound || code == ErrorCode::kCorruptData || code == ErrorCode::kInvalidArgument;
-}
+/// What the target says of one object, and not of all: what it refuses, it refuses for all.
+bool concerns_object(ErrorCode code) { return code == ErrorCode::kNotFound || code == ErrorCode::kCorruptData; }
+
+/// What concerns one file here, and not the others.
+bool concerns_file(ErrorCode code) { return concerns_object(code) || code == ErrorCode::kInvalidArgument; }
 
 Md5 md5_of(std::span<const std::byte> bytes) {
   Md5Sum sum;
@@ -86,6 +87,8 @@ class Upload {
       GYRE_EXCLUDES(mutex_);
   void queue(Block block, Tools& tools) GYRE_EXCLUDES(mutex_);
   void send(const Block& block, Tools& tools) GYRE_EXCLUDES(mutex_);
+  /// It is not committed. Those of its blocks that are under way still have to be settled.
+  void give_up(LargeObject& large, const std::string& reason) GYRE_EXCLUDES(mutex_);
   /// One block of `object` is there, or none comes any more: commits it where it was the last.
   void settle(const std::shared_ptr<LargeObject>& large, Tools& tools) GYRE_EXCLUDES(mutex_);
   Blocks blocks_of(std::size_t entry, Tools& tools);
@@ -193,34 +196,37 @@ void Upload::put_large(std::size_t entry, const NewObject& object, Bytes first, 
   const Md5 first_md5 = md5_of(first);
   const auto begun = tools.putter->begin(object, tools.putter->tag_of(0, first_md5));
   const auto large = std::make_shared<LargeObject>(LargeObject{.entry = entry, .object = object, .id = begun.id});
+  const auto next = [&]() -> std::optional<Bytes> {
+    try {
+      return blocks.next();
+    } catch (const Error& error) {
+      if (!concerns_file(error.code())) throw;
+      give_up(*large, error.what());
+      return std::nullopt;
+    }
+  };
   Md5Sum whole;
   std::uint32_t number = 0;
-  try {
-    for (std::optional<Bytes> block = std::move(first); block; block = blocks.next(), ++number) {
-      whole.add(*block);
-      const Md5 md5 = number == 0 ? first_md5 : md5_of(*block);
-      const std::string tag = tools.putter->tag_of(number, md5);
-      const auto left = begun.blocks.find(number);
-      const bool is_left = left != begun.blocks.end() && left->second == tag;
-      {
-        const MutexLock lock(mutex_);
-        large->tags.push_back(tag);
-        large->stored_bytes += block->size();
-        if (!is_left) ++large->open_blocks;
-      }
-      if (is_left) {
-        reused_bytes_ += block->size();
-      } else if (number == 0) {  // Before the others: by this block a later upload knows what was begun.
-        send({.of = large, .number = number, .bytes = std::move(*block), .md5 = md5}, tools);
-      } else {
-        queue({.of = large, .number = number, .bytes = std::move(*block), .md5 = md5}, tools);
-      }
+  for (std::optional<Bytes> block = std::move(first); block; block = next(), ++number) {
+    whole.add(*block);
+    const Md5 md5 = number == 0 ? first_md5 : md5_of(*block);
+    const std::string tag = tools.putter->tag_of(number, md5);
+    const auto left = begun.blocks.find(number);
+    const bool is_left = left != begun.blocks.end() && left->second == tag;
+    {
+      const MutexLock lock(mutex_);
+      if (large->failed) break;
+      large->tags.push_back(tag);
+      large->stored_bytes += block->size();
+      if (!is_left) ++large->open_blocks;
     }
-  } catch (const Error& error) {
-    if (!concerns_file(error.code())) throw;
-    const MutexLock lock(mutex_);
-    large->failed = true;
-    proof_.failed.emplace_back(entries_[entry].name, error.what());
+    if (is_left) {
+      reused_bytes_ += block->size();
+    } else if (number == 0) {  // Before the others: by this block a later upload knows what was begun.
+      send({.of = large, .number = number, .bytes = std::move(*block), .md5 = md5}, tools);
+    } else {
+      queue({.of = large, .number = number, .bytes = std::move(*block), .md5 = md5}, tools);
+    }
   }
   {
     const MutexLock lock(mutex_);
@@ -244,6 +250,12 @@ void Upload::queue(Block block, Tools& tools) {
   }
 }
 
+void Upload::give_up(LargeObject& large, const std::string& reason) {
+  const MutexLock lock(mutex_);
+  if (std::exchange(large.failed, true)) return;
+  proof_.failed.emplace_back(entries_[large.entry].name, reason);
+}
+
 bool Upload::send_block(Tools& tools) {
   std::optional<Block> block;
   {
@@ -259,8 +271,13 @@ bool Upload::send_block(Tools& tools) {
 
 void Upload::send(const Block& block, Tools& tools) {
   rate_.pass(block.bytes.size(), tools.stop);
-  tools.putter->put_block(block.of->object, block.of->id, block.number, block.bytes, block.md5);
-  sent_bytes_ += block.bytes.size();
+  try {
+    tools.putter->put_block(block.of->object, block.of->id, block.number, block.bytes, block.md5);
+    sent_bytes_ += block.bytes.size();
+  } catch (const Error& error) {
+    if (!concerns_object(error.code())) throw;
+    give_up(*block.of, error.what());
+  }
   settle(block.of, tools);
 }
 
@@ -274,7 +291,12 @@ void Upload::settle(const std::shared_ptr<LargeObject>& large, Tools& tools) {
       return;
     }
   }
-  tools.putter->commit(large->object, large->id, large->tags, large->md5);
+  try {
+    tools.putter->commit(large->object, large->id, large->tags, large->md5);
+  } catch (const Error& error) {
+    if (!concerns_object(error.code())) throw;
+    return failed(large->entry, error.what());
+  }
   sent(large->entry, large->stored_bytes);
 }
 
@@ -288,8 +310,7 @@ bool Upload::take_object(Tools& tools) {
   try {
     put_object(number, tools);
   } catch (const Error& error) {
-    // What the target refuses, it refuses for all.
-    if (error.code() != ErrorCode::kCorruptData && error.code() != ErrorCode::kNotFound) throw;
+    if (!concerns_object(error.code())) throw;
     failed(number, error.what());
   }
   return true;
@@ -340,7 +361,14 @@ UploadReceipt Upload::receipt(SteadyClock::duration took) {
 
 UploadReceipt Upload::run() {
   const auto began = SteadyClock::now();
-  there_ = target_.putter({}, options_.patience)->list();
+  auto there = target_.putter({}, options_.patience)->list();
+  if (!there && !options_.overwrite) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("cannot find out what is in {}, which must not be overwritten: its SAS does not allow "
+                            "listing (l)",
+                            target_.name()));
+  }
+  if (there) there_ = std::move(*there);
   std::exception_ptr failure;
   bool stopped = false;
   {
