@@ -4,6 +4,7 @@
 #include <spdlog/logger.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "gyre/base/error.h"
 #include "gyre/jobs/service/internal/records.h"
@@ -15,7 +16,7 @@ namespace {
 /// In the order of their numbers, so that a job goes through its attempts as it did.
 int enter_ends(Ledger& ledger, const ServiceOptions& options) GYRE_REQUIRES(ledger.mutex) {
   std::vector<EndedAttempt> ends = ledger.ends.read();
-  std::ranges::stable_sort(ends, {}, &EndedAttempt::number);
+  std::ranges::sort(ends, {}, [](const EndedAttempt& each) { return std::tie(each.number, each.job, each.ended); });
   int entered = 0;
   for (EndedAttempt& each : ends) {
     const auto job = ledger.catalog.jobs().find_by_uuid(each.job);

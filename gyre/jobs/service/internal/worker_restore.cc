@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <tuple>
 #include <utility>
 
 #include "gyre/base/error.h"
@@ -99,7 +100,8 @@ void Worker::end_unknown(const std::set<std::string>& known) {
 
 void Worker::enter(const drivers::AtNodes& found) {
   std::vector<agent::WorkOrder> sorted = found.orders;
-  std::ranges::stable_sort(sorted, {}, &agent::WorkOrder::attempt_number);
+  std::ranges::sort(sorted, {},
+                    [](const agent::WorkOrder& order) { return std::tie(order.attempt_number, order.attempt); });
   const std::vector<Attempt> own = attempts();
   unwanted_.clear();
   for (const agent::WorkOrder& order : sorted) {
