@@ -31,6 +31,7 @@ WITH_TORCH = (
     "tests/device/device.cc",
     "tests/device/kernels.cc",
     "tests/device/module.cc",
+    "tests/device/sparse.cc",
     "tests/device/stand_in.cc",
 )
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
