@@ -37,7 +37,7 @@ struct ListOptions {
   std::size_t limit = 100;
 };
 
-/// From its start, or its submission while it waits, to its end.
+/// From its start to its end; empty while it waits.
 std::string shown_run_time(const Json& job) {
   const std::string start = text_at(job, "/properties/executionInfo/startTime");
   const std::string end = text_at(job, "/properties/executionInfo/endTime");

@@ -33,7 +33,7 @@ struct HubEvent {
   enum class Kind {
     kRunning,    ///< All nodes are prepared and run the attempt.
     kNote,       ///< `text`: a sentence for the job's events.
-    kEnded,      ///< `result`. The hub tells it again until acknowledge().
+    kEnded,      ///< `result`. Told once; after a restart of the service, agents tell it again until acknowledge().
     kAgentCame,  ///< `node`
     kAgentGone,  ///< `node`: its connection ended; its lease may still hold.
     kNodeLost,   ///< `node`: its lease is over.

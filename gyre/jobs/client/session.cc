@@ -77,7 +77,7 @@ ClientResponse Session::send(const ClientRequest& request) {
       if (!passes(error) || dynamic_cast<const HttpError*>(&error) != nullptr) throw;
       throw Error(
           ErrorCode::kPeerLost,
-          fmt::format("no job server answers at {} ({}); start it again with `gyre server`, or name another one "
+          fmt::format("no job server answers at {} ({}); start it there with `gyre server`, or name another one "
                       "with --server",
                       server_text(options_.connection.place), error.what()));
     }

@@ -10,7 +10,7 @@
 #include "gyre/jobs/service/internal/records.h"
 #include "gyre/jobs/service/internal/work.h"
 
-// Users, workspaces and experiments; events. Clusters, jobs and files have files of their own.
+// Users, workspaces and experiments; events. Clusters and jobs are in service_clusters.cc and service_jobs.cc.
 namespace gyre::jobs::service {
 
 using api::ServiceError;

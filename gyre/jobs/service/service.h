@@ -52,7 +52,8 @@ struct ServiceOptions : drivers::DriverSettings {
       make_driver = drivers::make_driver;
 };
 
-/// The job service: catalog, scheduler and nodes behind one interface. Clusters are virtual nodes of this machine.
+/// The job service: catalog, scheduler and nodes behind one interface. Clusters are virtual nodes of this machine, or
+/// nodes of another engine: see drivers::Driver.
 ///
 /// What it is about to do stands in the catalog before it is done. When it is destroyed, or killed, jobs and agents go
 /// on; the next service in the same folder takes them over.

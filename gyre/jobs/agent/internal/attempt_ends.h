@@ -11,7 +11,7 @@
 
 namespace gyre::jobs::agent::internal {
 
-/// Ends an attempt on this node with this error; nothing: it was asked to end.
+/// How an attempt ends on this node. Without an error it has succeeded, or was asked to end because of another node.
 struct AttemptEnds {
   int exit_code = 0;
   std::optional<JobError> error;

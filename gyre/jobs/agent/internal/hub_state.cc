@@ -127,11 +127,14 @@ void HubState::look_at_clock(Time now) {
     if (contact.lost || std::ranges::none_of(attempts_, needs)) continue;
     const auto longest = contact.came ? options_.longest_absence : options_.longest_start;
     const bool awaited = contact.came || options_.longest_start.count() > 0;
-    const bool never_came = !contact.connected && awaited && now - contact.last >= std::max(lease, longest);
+    const bool absent = !contact.connected && awaited && now - contact.last >= std::max(lease, longest);
     const bool silent = contact.connected && now - contact.last >= lease;
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - contact.last).count();
     if (silent) lost.emplace_back(id, fmt::format("it has not renewed its lease for {} s", seconds));
-    if (never_came) lost.emplace_back(id, fmt::format("its agent has not come for {} s", seconds));
+    if (!absent) continue;
+    lost.emplace_back(id, contact.came
+                              ? fmt::format("its agent lost the connection {} s ago and has not come back", seconds)
+                              : fmt::format("its agent has not come since it was started {} s ago", seconds));
   }
   for (const auto& [id, why] : lost) lose_node(id, why);
 }

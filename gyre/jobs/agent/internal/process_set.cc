@@ -189,7 +189,8 @@ ProcessSet::Ended ProcessSet::run(const Json& specification, int first_rank, con
     const std::string type = record->value("type", "dropped");
     if (type == "output") note_output(streams, *record);
     if (type == "dropped") {
-      journal_.note("output is missing from the logs: more was written than is kept without an agent");
+      journal_.note(
+          "output is missing from the logs: while the agent was gone, the job wrote more than is kept for it");
     }
     if (type == "ended") note_end(*record, set);
     if (type != "finished") continue;

@@ -343,7 +343,7 @@ class SlurmDriver::Work {
         attempt.slurm_job = sighting.text;
         return note(fmt::format("it is job {} of Slurm", sighting.text));
       case Kind::kWaits: return note(fmt::format("Slurm's job {} waits: {}", attempt.slurm_job, sighting.text));
-      case Kind::kUnreachable: return note(fmt::format("Slurm cannot be asked, it is tried again: {}", sighting.text));
+      case Kind::kUnreachable: return note(fmt::format("Slurm does not answer; it is asked again: {}", sighting.text));
       case Kind::kRuns:
         attempt.runs_since = Clock::now();
         return note(fmt::format("Slurm's job {} runs on {}", attempt.slurm_job, sighting.text));

@@ -115,7 +115,7 @@ catalog::AttemptEnd Worker::end_of(const Attempt& attempt, const agent::AttemptR
   if (!terminated && (result.preempted || after_loss || after_failure)) {
     end.outcome = catalog::AttemptEnd::Outcome::kRequeued;
     if (result.preempted) {
-      end.cause = {"preempted", "its nodes were wanted otherwise"};
+      end.cause = {"preempted", "its nodes were needed for other jobs"};
       return end;
     }
     const ServiceOptions& options = surroundings_.options;
