@@ -13,7 +13,6 @@ namespace gyre::jobs::service {
 namespace {
 
 using catalog::AttemptState;
-using catalog::Cause;
 using catalog::EndIntent;
 using catalog::Id;
 using catalog::NodeState;
