@@ -140,7 +140,9 @@ void Output::write_queue(Sink& sink) {
   sink.queue.erase(0, sink.failure != 0 ? sink.queue.size() : written);
   if (written > 0) has_room(sink);
   if (error == ENOSPC || error == EDQUOT) has_no_room(sink, error);
-  if (sink.failure != 0 && sink.failure != EPIPE && &sink == &this->sink(Stream::kStdout)) {
+  if (sink.failure == 0 || error == 0) return;  // Or it has been said.
+  sink.full_since.reset();
+  if (sink.failure != EPIPE && &sink == &this->sink(Stream::kStdout)) {
     say(system_error("gyre run: the ranks' output is lost from here on: cannot write to stdout", error).what());
   }
 }

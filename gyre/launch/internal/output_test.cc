@@ -201,6 +201,19 @@ TEST(output, what_a_disk_had_no_room_for_is_named_in_its_place) {
   EXPECT_EQ(output.what_is_missing(), sentence + "stdout are missing, for which the disk had no room");
 }
 
+TEST(output, a_file_that_cannot_be_written_is_named_once) {
+  const UniqueFd read_only(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  Pipe err;
+  Output output(read_only.get(), err.write_end.get(), 1, false);
+  for (int count = 0; count < 3; ++count) {
+    output.rank_text(0, Stream::kStdout, "lost", LineEnd::kNewline);
+    output.flush();
+  }
+  EXPECT_EQ(read_ready(err.read_end),
+            "gyre run: the ranks' output is lost from here on: cannot write to stdout: Bad file descriptor\n");
+  EXPECT_EQ(output.what_is_missing(), "cannot write to stdout: Bad file descriptor");
+}
+
 TEST(output, a_disk_that_stays_full_does_not_keep_the_launcher) {
   FullDisk disk;
   Pipe err;
