@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 
@@ -70,6 +71,12 @@ class TogetherScheduling(LoadScopeScheduling):
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> TogetherScheduling:
     # Not by xdist's marks (--dist loadgroup): of version 3.8 they have no effect with pytest 9.
     return TogetherScheduling(config, log)
+
+
+def pytest_configure() -> None:
+    # Of a run in the background of a shell script the programs under test would inherit that Ctrl-C is ignored.
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -342,5 +342,24 @@ TEST(DistributedOptimizerHooksTest, a_gradient_that_backward_did_not_put_there_i
   });
 }
 
+TEST(DistributedOptimizerHooksTest, a_parameter_that_is_trained_again_may_accumulate_over_several_passes) {
+  engine::run_ranks(2, [](engine::Runtime& runtime) {
+    torch::nn::Linear layer(1, 1);
+    torch::optim::SGD sgd(layer->parameters(), 0.1);
+    DistributedOptimizer optimizer(sgd, *layer, runtime);
+    optimizer.set_backward_passes_per_step(2);
+    const auto rank = static_cast<float>(runtime.rank());
+    for (int step = 0; step < 4; ++step) {
+      layer->weight.requires_grad_(step != 1);
+      optimizer.zero_grad();
+      for (int pass = 0; pass < 2; ++pass) ((layer->weight.sum() + layer->bias.sum()) * rank).backward();
+      optimizer.step();
+      EXPECT_EQ(layer->bias.grad().item<float>(), 1.0F) << step;
+      const at::Tensor weight_gradient = layer->weight.grad();
+      EXPECT_TRUE(step == 1 || weight_gradient.item<float>() == 1.0F) << step;
+    }
+  });
+}
+
 }  // namespace
 }  // namespace gyre::train

@@ -254,8 +254,8 @@ engine::PlanOptions EngineExchange::plan_options() const {
 
 void EngineExchange::take_gradient(Member& member) {
   has_new_gradients_ = true;
-  if (!member.index) {
-    arrived_.push_back(&member);  // synchronize() takes care of it.
+  if (!member.index) {  // synchronize() takes care of it, however many passes have brought it.
+    if (std::ranges::find(arrived_, &member) == arrived_.end()) arrived_.push_back(&member);
     return;
   }
   if (member.complete) {

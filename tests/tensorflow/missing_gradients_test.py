@@ -12,11 +12,11 @@ from expectations import fails_with
 from gyre.errors import MismatchError
 
 
-def gradients_of(variables: list[Any], used: list[Any]) -> Any:
+def gradients_of(variables: list[Any], used: list[Any], op: Any = hvd.Average) -> Any:
     tape = tf.GradientTape()
     with tape:
         loss = tf.add_n([tf.reduce_sum(variable * variable) for variable in used])
-    return hvd.DistributedGradientTape(tape).gradient(loss, variables)
+    return hvd.DistributedGradientTape(tape, op=op).gradient(loss, variables)
 
 
 def one_rank_lacks_gradients() -> None:
@@ -37,6 +37,19 @@ def one_rank_lacks_gradients() -> None:
     assert gradients_of([alpha, beta], [beta])[0] is None
 
 
+def one_rank_lacks_gradients_of_adasum() -> None:
+    hvd.init()
+    rank = hvd.rank()
+    alpha, beta = tf.Variable([1.0, 2.0], name="alpha"), tf.Variable([1.0, 2.0], name="beta")
+    told = fails_with(MismatchError, lambda: gradients_of([alpha, beta], [(alpha, beta)[rank]], hvd.Adasum))
+    assert told.startswith("'alpha:0' (and 1 more) has a gradient on rank 0, and none on rank 1: ")
+    # Equal gradients are their own adaptive sum.
+    for _ in range(2):
+        own, other = gradients_of([alpha, beta], [alpha], hvd.Adasum)
+        assert own.numpy().tolist() == [2.0, 4.0]
+        assert other is None
+
+
 def one_rank_lacks_gradients_of_a_model() -> None:
     hvd.init()
     keras.utils.set_random_seed(1)
@@ -48,7 +61,9 @@ def one_rank_lacks_gradients_of_a_model() -> None:
     assert told.startswith(f"'{variables[2].path}' has a gradient on rank 1, and none on rank 0: ")
 
 
-@pytest.mark.parametrize("body", [one_rank_lacks_gradients, one_rank_lacks_gradients_of_a_model])
+@pytest.mark.parametrize(
+    "body", [one_rank_lacks_gradients, one_rank_lacks_gradients_of_adasum, one_rank_lacks_gradients_of_a_model]
+)
 def test_a_variable_without_a_gradient_on_one_rank_is_named(run_ranks, body) -> None:
     run_ranks(2, body)
 

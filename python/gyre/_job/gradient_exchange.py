@@ -125,6 +125,7 @@ class GradientExchange:
         self.place = (runtime.set_id, number)  # Orders the exchanges of a job alike on all ranks.
         self.before_join: Callable[[], None] | None = None  # Lays the gradients out, if this rank never had any.
         self._layouts: dict[_Key, Layout] = {}
+        self._agreed: set[tuple[bool, ...]] = set()  # By agree_on().
         self._ended = False
         self._paths_agree = False  # All ranks call the variables alike, as far as is known.
         runtime.add_exchange(self)
@@ -134,14 +135,13 @@ class GradientExchange:
         """For the gradients of a step, in the order in which they are expected. Collective, unless there has been a
         step with the same ones: MismatchError, on every rank, if the ranks' differ. `sources`: what the step has
         gradients of, and what it could have had them of, in an order that is the same on all ranks."""
-        if self._ended:
-            raise ShutDownError(f"the job of {self.name} has been shut down: make the DistributedOptimizer anew")
+        self._check_in_use()
         wanted = tuple(gradients)
         key = wanted, tuple(source.has_gradient for source in sources)
         if key not in self._layouts:
             reduction, earlier = self.options.reduction, len(self._layouts)
             name = f"{self.name}.{earlier + 1}" if earlier else self.name
-            self._check_sources(name, sources)
+            self._check_sources(name, sources, first=not earlier)
             options = _core.PlanOptions(
                 name=name,
                 operation=reduction.operation,
@@ -153,12 +153,24 @@ class GradientExchange:
             self._layouts[key] = Layout(self.runtime.core.make_plan(tensors, options), wanted)
         return self._layouts[key]
 
-    def _check_sources(self, layout: str, sources: Sequence[Source]) -> None:
+    def agree_on(self, sources: Sequence[Source]) -> None:
+        """What lay_out() does about `sources`, for gradients that are reduced without a layout."""
+        self._check_in_use()
+        key = tuple(source.has_gradient for source in sources)
+        if key not in self._agreed:
+            self._check_sources(f"{self.name}.{len(self._agreed) + 1}", sources, first=not self._agreed)
+            self._agreed.add(key)
+
+    def _check_in_use(self) -> None:
+        if self._ended:
+            raise ShutDownError(f"the job of {self.name} has been shut down: make the DistributedOptimizer anew")
+
+    def _check_sources(self, layout: str, sources: Sequence[Source], first: bool) -> None:
         """MismatchError, on every rank, if only some ranks have a gradient of a variable. Where the others go on with
         the gradients of an earlier step, a deadlock is found, and named after what is missing here."""
         missing = [index for index, source in enumerate(sources) if not source.has_gradient]
         name = f"the gradients of {layout}"
-        if self._layouts and missing:
+        if missing and not first:
             names = [sources[index].path if self._paths_agree else f"variable {index}" for index in missing]
             name += f", without that of {_listed(names)}"
         own = "\n".join(f"{int(source.has_gradient)}{source.path}" for source in sources)

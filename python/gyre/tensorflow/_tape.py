@@ -92,17 +92,18 @@ def _exchanged(runtime: Runtime, tensors: Sequence[Any], paths: Sequence[str], o
     order = dense[::-1]
     compressed = [compression.compress(results[index]) for index in order]
     values = [value for value, _ in compressed]
+    exchange = _exchange_of(runtime, ExchangeOptions(reduction, options["wire"]))
+    sources = [Source(path, one is not None) for path, one in zip(paths, results, strict=True)]
     if reduction.operation == ReduceOperation.ADASUM:
+        exchange.agree_on(sources)
         reduced = adasum(runtime, values, reduction, None) if values else []
     else:
         numbers = _group_of(options["groups"], len(there))
         group_of = {index: numbers[place] for place, index in enumerate(there) if place in numbers}
-        exchange = _exchange_of(runtime, ExchangeOptions(reduction, options["wire"]))
         described = [
             gradients.describe(str(index), value, group_of.get(index, NO_GROUP))
             for index, value in zip(order, values, strict=True)
         ]
-        sources = [Source(path, one is not None) for path, one in zip(paths, results, strict=True)]
         reduced = gradients.reduce(exchange.lay_out(described, sources), values)
     for index, result, (_, context) in zip(order, reduced, compressed, strict=True):
         results[index] = compression.decompress(result, context)
