@@ -34,6 +34,32 @@ TOGETHER = (
     "tests/e2e/slurm_driver_test.py",
     "tests/e2e/wheel_test.py",
 )
+# Tests that wait more than they compute (./dev test --durations): `--waiting-process` gives them a process of their own
+# beside those that keep the cores busy.
+WAITING = (
+    "tests/conformance/data",
+    "tests/e2e/chaos_test.py",
+    "tests/e2e/full_disk_test.py",
+    "tests/e2e/job_keras_test.py",
+    "tests/e2e/job_mpi_test.py",
+    "tests/e2e/job_servers_test.py",
+    "tests/e2e/job_tensorflow_test.py",
+    "tests/e2e/jobs_client_test.py",
+    "tests/e2e/live_view_test.py",
+    "tests/e2e/read_from_sources_test.py",
+    "tests/e2e/run_staging_test.py",
+    "tests/e2e/server_test.py",
+    "tests/e2e/slurm_driver_test.py",
+    "tests/e2e/stage_test.py",
+    "tests/e2e/store_mount_test.py",
+    "tests/e2e/store_test.py",
+    "tests/e2e/unreachable_node_test.py",
+    "tests/e2e/workers_jobs_test.py",
+    "tests/security/accounts_test.py",
+    "tests/security/attempt_process_test.py",
+    "tests/security/limits_test.py",
+    "tests/tools/bad_tests_test.py",
+)
 
 # How tools/dev/junit_counts.py recognises a test that was left out.
 NEEDS_ROOT = "needs root"
@@ -41,6 +67,24 @@ NEEDS_ROOT = "needs root"
 
 class TogetherScheduling(LoadScopeScheduling):
     """One test after the other to whoever is free, and what stays together at once."""
+
+    _for_waiting: WorkerController | None = None
+
+    def schedule(self) -> None:
+        if self.config.option.waiting_process and self.collection is None and len(self.nodes) > 1:
+            self._for_waiting = self.nodes[-1]
+        super().schedule()
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        """The first unit of the node's kind; the busy processes take the others too when theirs are done."""
+        waiting = node is self._for_waiting
+        scope = next((one for one in self.workqueue if one.startswith(WAITING) == waiting), None)
+        if scope is not None:
+            self.workqueue.move_to_end(scope, last=False)
+        elif waiting:
+            node.shutdown()
+            return
+        super()._assign_work_unit(node)
 
     def _split_scope(self, nodeid: str) -> str:
         return next((place for place in TOGETHER if nodeid.startswith(place)), nodeid)
@@ -80,6 +124,9 @@ def pytest_configure() -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--waiting-process", action="store_true", help="one of the processes runs only tests that mostly wait"
+    )
     parser.addoption("--clean-tree", help="try the wheel in a copy of this Debian (tools/clean_tree.py made it)")
 
 

@@ -18,6 +18,7 @@ import gyre.bench
 import hosts
 import pytest
 import torch
+from effort import is_long
 from gyre.bench.models import MODELS, tensor_list
 from gyre.bench.ranks.step import Cost, added
 from gyre.bench.report import table
@@ -268,7 +269,11 @@ def test_step_tells_what_ways_without_an_exchange_cost_and_takes_views_of_ddps_b
     ]
 
 
-@pytest.mark.parametrize("model", [name for name in MODELS if name != "cifar10"])
+# The largest take half a minute each.
+SMALLER_MODELS = ("cosmoflow", "resnet50")
+
+
+@pytest.mark.parametrize("model", [name for name in MODELS if name != "cifar10"] if is_long() else SMALLER_MODELS)
 def test_every_model_trains_through_cpp_with_the_parameters_it_has_in_python(model: str, bench: Bench) -> None:
     command = ["step", model, "--ranks", "2", "--via", "cpp", "--batch", "2", "--image-size", "32"]
     (row,) = rows_of(bench(*command, *QUICK, "-o", "json"))

@@ -18,7 +18,10 @@ from slurm_cluster import slurm_cluster
 from gyre.data import write_tfrecords
 
 RANK = Path(__file__).resolve().parent.parent / "support" / "ranks_add_up.py"
-EXPECTED = {f"rank {rank} of 3, local {rank} of 3: 3" for rank in range(3)}
+
+
+def added_by(ranks: int) -> set[str]:
+    return {f"rank {rank} of {ranks}, local {rank} of {ranks}: {ranks * (ranks - 1) // 2}" for rank in range(ranks)}
 
 
 def output_of(command: Sequence[str], environment: dict[str, str] | None = None) -> str:
@@ -54,17 +57,18 @@ def mpirun(ranks: int) -> list[str]:
     return ["mpirun", *as_root, "--oversubscribe", "-n", str(ranks)]
 
 
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"]
+def torchrun(ranks: int) -> list[str]:
+    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
 
 
 def test_torchrun(gyre: Path) -> None:
-    assert ranks_of([*TORCHRUN, str(RANK)]) == EXPECTED
+    assert ranks_of([*torchrun(3), str(RANK)]) == added_by(3)
     # A job for each of the ranks of `gyre run`, which must not take one's ranks for another's.
-    assert ranks_of([str(gyre), "run", "-n", "3", "--", *TORCHRUN, str(RANK)]) == EXPECTED
+    assert ranks_of([str(gyre), "run", "-n", "2", "--", *torchrun(2), str(RANK)]) == added_by(2)
 
 
 def test_mpirun() -> None:
-    assert ranks_of([*mpirun(3), sys.executable, str(RANK)]) == EXPECTED
+    assert ranks_of([*mpirun(3), sys.executable, str(RANK)]) == added_by(3)
 
 
 def test_hydra(gyre: Path, tmp_path: Path) -> None:
@@ -77,7 +81,7 @@ def test_hydra(gyre: Path, tmp_path: Path) -> None:
     for output in outputs:
         ranks = re.findall(r"launcher=(\S+) rank=(\d) size=(\d) local=(\d/\d)", output)
         assert sorted(ranks) == [("hydra", "0", "2", "0/2")] * 2 + [("hydra", "1", "2", "1/2")] * 2, output
-    assert ranks_of(["mpiexec.hydra", "-n", "3", sys.executable, str(RANK)]) == EXPECTED
+    assert ranks_of(["mpiexec.hydra", "-n", "3", sys.executable, str(RANK)]) == added_by(3)
     # As on several hosts: over the network, with the key in a file.
     key = tmp_path / "key"
     key.write_bytes(secrets.token_bytes(32))
@@ -99,15 +103,18 @@ def test_one_of_several_that_cannot_join_the_others_is_one_sentence(gyre: Path, 
 
 def test_srun(tmp_path: Path) -> None:
     with slurm_cluster(tmp_path) as environment:
-        assert ranks_of(["srun", "-n", "3", sys.executable, str(RANK)], environment) == EXPECTED
+        assert ranks_of(["srun", "-n", "3", sys.executable, str(RANK)], environment) == added_by(3)
 
 
 def test_gyre_run(gyre: Path) -> None:
-    assert ranks_of([str(gyre), "run", "-n", "3", "--", sys.executable, str(RANK)]) == EXPECTED
+    assert ranks_of([str(gyre), "run", "-n", "3", "--", sys.executable, str(RANK)]) == added_by(3)
 
 
 SHARE = Path(__file__).resolve().parent.parent / "support" / "ranks_share_samples.py"
-SHARED = {f"loader {rank}/3, group {rank}/3: each sample [1]" for rank in range(3)}
+
+
+def shares_of(ranks: int) -> set[str]:
+    return {f"loader {rank}/{ranks}, group {rank}/{ranks}: each sample [1]" for rank in range(ranks)}
 
 
 @pytest.fixture
@@ -122,36 +129,38 @@ def shared_by(command: Sequence[str], environment: dict[str, str] | None = None)
 
 
 @pytest.mark.parametrize(
-    "launcher",
+    ("launcher", "ranks"),
     [
-        mpirun(3),
-        ["mpiexec.hydra", "-n", "3"],
-        ["gyre", "run", "-n", "3", "--"],
+        (mpirun(3), 3),
+        (["mpiexec.hydra", "-n", "3"], 3),
+        (["gyre", "run", "-n", "3", "--"], 3),
         # One torchrun, which a launcher has started as its only rank.
-        [*mpirun(1), *TORCHRUN],
+        ([*mpirun(1), *torchrun(2)], 2),
         # One for each of several ranks: jobs of their own, with as many ranks as there are torchruns, or fewer.
-        [*mpirun(3), *TORCHRUN],
-        [*mpirun(4), *TORCHRUN],
-        ["gyre", "run", "-n", "3", "--", *TORCHRUN],
+        ([*mpirun(2), *torchrun(2)], 2),
+        ([*mpirun(3), *torchrun(2)], 2),
+        (["gyre", "run", "-n", "2", "--", *torchrun(2)], 2),
     ],
     ids=[
         "mpirun",
         "mpiexec",
         "gyre run",
         "mpirun 1 torchrun",
+        "mpirun 2 torchrun",
         "mpirun 3 torchrun",
-        "mpirun 4 torchrun",
         "gyre torchrun",
     ],
 )
-def test_a_loader_made_first_and_torchs_process_group_find_their_rank(launcher: list[str], share: list[str]) -> None:
+def test_a_loader_made_first_and_torchs_process_group_find_their_rank(
+    launcher: list[str], ranks: int, share: list[str]
+) -> None:
     interpreter = share[1:] if "torch.distributed.run" in launcher else share
-    assert shared_by([*launcher, *interpreter]) == SHARED
+    assert shared_by([*launcher, *interpreter]) == shares_of(ranks)
 
 
 def test_under_srun_too_and_again_after_the_group_was_destroyed(share: list[str], tmp_path: Path) -> None:
     with slurm_cluster(tmp_path) as environment:
-        assert shared_by(["srun", "-n", "3", *share, "--twice"], environment) == SHARED
+        assert shared_by(["srun", "-n", "3", *share, "--twice"], environment) == shares_of(3)
 
 
 def test_ranks_of_several_hosts_are_told_what_to_set(share: list[str]) -> None:
@@ -161,7 +170,7 @@ def test_ranks_of_several_hosts_are_told_what_to_set(share: list[str]) -> None:
     assert failed.returncode != 0
     assert "set MASTER_ADDR to rank 0's host" in failed.stdout + failed.stderr
     address = ["MASTER_ADDR=127.0.0.1", f"MASTER_PORT={free_port()}"]
-    assert shared_by([*command, *address, *share]) == SHARED
+    assert shared_by([*command, *address, *share]) == shares_of(3)
 
 
 def test_a_loader_refuses_half_of_what_a_launcher_sets(share: list[str]) -> None:

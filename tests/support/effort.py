@@ -1,4 +1,4 @@
-"""How much random and kill tests try: little in an everyday run, more with `./dev test --long`."""
+"""How much tests of many cases try: little in an everyday run, more with `./dev test --long`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import os
 import random
 
 
+def is_long() -> bool:
+    return bool(os.environ.get("GYRE_TEST_LONG"))
+
+
 def rounds(everyday: int, long: int) -> int:
-    return long if os.environ.get("GYRE_TEST_LONG") else everyday
+    return long if is_long() else everyday
 
 
 def first_seed() -> int:

@@ -40,14 +40,20 @@ run_cpp_tests() {
   count_junit "ctest-$preset" "$report"
 }
 
-# test_processes [FILE...]: tests wait as often as they compute, so one process per core, but each may start four ranks, which must
-# fit into memory. Fewer files need fewer.
-test_processes() {
-  local most file
+# processes_for [PATH...]: pytest's options. Tests wait as often as they compute, so one process per core, but each may start four
+# ranks, which must fit into memory. Fewer files need fewer; all tests have one more process, for those that mostly wait.
+processes_for() {
+  local most path files=0
   most=$(nproc)
   ((most < 4)) || most=4
-  for file in "$@"; do [[ -f "$ROOT/$file" ]] || set --; done
-  echo $(($# > 0 && $# < most ? $# : most))
+  for path in "$@"; do
+    case "$path" in
+      tests) echo "-n $((most + 1)) --waiting-process" && return ;;
+      *.py) files=$((files + 1)) ;;
+      *) files=$((files + most)) ;;
+    esac
+  done
+  echo "-n $((files < most ? files : most))"
 }
 
 # run_python_tests PRESET [PATH...]: all of them, or those of the files and folders.
@@ -69,7 +75,7 @@ run_pytest() {
   rm -f -- "$report"
   # This checkout's package and programs first, whatever the Python's own folder holds.
   (cd "$ROOT" && PYTHONPATH="$ROOT/python${PYTHONPATH:+:$PYTHONPATH}" PATH="$ROOT/build/$preset/bin:$VENV/bin:$PATH" \
-    "$python" -m pytest -q -n "$(test_processes "$@")" --junitxml "$report" -k "$WORD" "$@")
+    "$python" -m pytest -q $(processes_for "$@") --junitxml "$report" -k "$WORD" "$@")
   status=$?
   if [[ -n "$WORD" ]] && ((status == 5)); then
     say "$name: no Python test has '$WORD' in its name"
