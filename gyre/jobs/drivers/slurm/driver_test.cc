@@ -149,7 +149,8 @@ TEST_F(SlurmJobs, an_outage_of_slurms_controller_is_told_and_waited_out) {
   EXPECT_TRUE(wait_until([&] { return ::kill(controller, 0) != 0; }));
   driver().submit(during);
   EXPECT_TRUE(wait_until([&] {
-    return std::ranges::any_of(heard_.notes, [](const std::string& note) { return note.starts_with("Slurm does not answer"); });
+    return std::ranges::any_of(heard_.notes,
+                               [](const std::string& note) { return note.starts_with("Slurm does not answer"); });
   }));
   output_of("slurmctld -f " + std::string(std::getenv("SLURM_CONF")));
   for (const WorkOrder* order : {&before, &during}) {
