@@ -49,6 +49,7 @@ store::Credentials stage_credentials(const std::string& sas, const std::vector<s
   store::Credentials credentials = store::credentials_from(environment);
   if (sas.empty()) return credentials;
   credentials.azure_sas = read_sas(sas);
+  credentials.sas_is_for_all = true;
   if (sas.starts_with('@')) credentials.renewed_sas = [sas] { return read_sas(sas); };
   return credentials;
 }

@@ -25,6 +25,8 @@ class FaultServer:
         self.files = dict(files)
         self.choose = choose
         self.etags: dict[str, str] = {}
+        self.dates: dict[str, str] = {}  # Of files that have no ETags, only these.
+        self.heeds_dates = True
         self.md5: dict[str, bytes] = {}  # Instead of the right one.
         self.sent_bytes = 0
         self.requests: Counter[str] = Counter()
@@ -74,7 +76,9 @@ class _Handler(BaseHTTPRequestHandler):
     def give(self, name: str) -> None:
         server = self.fault_server
         contents = server.files[name]
-        if self.headers.get("If-Match", server.etag(name)) != server.etag(name):
+        asked_for, date = self.headers.get("If-Unmodified-Since"), server.dates.get(name)
+        changed = self.headers.get("If-Match", server.etag(name)) != server.etag(name)
+        if changed or (server.heeds_dates and date is not None and asked_for not in (None, date)):
             self.reply(412, b"changed")
             return
         fault = server.choose(name, server.count(name))
@@ -116,7 +120,11 @@ class _Handler(BaseHTTPRequestHandler):
     def head(self, status: int, length: int, name: str, part: tuple[int, int, int] | None = None) -> None:
         self.send_response(status)
         self.send_header("Content-Length", str(length))
-        self.send_header("ETag", self.fault_server.etag(name))
+        date = self.fault_server.dates.get(name)
+        if date is None:
+            self.send_header("ETag", self.fault_server.etag(name))
+        elif part is None or not self.fault_server.heeds_dates:  # Else a part is refused, or sent as if it were sound.
+            self.send_header("Last-Modified", date)
         self.send_header("Accept-Ranges", "bytes")
         if name in self.fault_server.md5:
             self.send_header("Content-MD5", b64encode(self.fault_server.md5[name]).decode())

@@ -37,8 +37,9 @@ class HttpReader : public ObjectReader {
   ReadOutcome read(const Object& object, std::uint64_t offset_bytes, std::span<std::byte> into) override {
     const std::string& url = urls_->at(object.name);
     HttpRequest request{.url = url};
-    // Without quotes it is a date (of servers that have no ETags), which If-Match does not know.
+    // A weak ETag ("W/…") serves neither; read_range() compares it.
     if (object.version.starts_with('"')) request.headers.push_back("If-Match: " + object.version);
+    if (is_http_date(object.version)) request.headers.push_back("If-Unmodified-Since: " + object.version);
     return read_range(session_, std::move(request), "cannot read " + shown_url(url), object, offset_bytes, into,
                       no_detail);
   }

@@ -21,6 +21,7 @@ namespace {
 constexpr long kConnectTimeoutMs = 20'000;
 constexpr std::size_t kMostHeaders = 200;
 constexpr std::size_t kMostErrorBytes = 64 * 1024;
+constexpr std::size_t kMostDateBytes = 40;
 constexpr std::chrono::milliseconds kMostWait{120'000};
 
 /// Where distributions keep the certificates; libcurl knows the place of the one that it was built on.
@@ -241,9 +242,10 @@ std::uint64_t begin_of_body(const HttpReply& reply, const std::string& what, con
   const auto changed = [&](const std::string& how) {
     return Error(ErrorCode::kCorruptData, fmt::format("{}: it has changed since it was listed: {}", what, how));
   };
-  const std::string_view version = reply.header("etag");
+  const bool dated = is_http_date(object.version);
+  const std::string_view version = reply.header(dated ? "last-modified" : "etag");
   if (!object.version.empty() && !version.empty() && version != object.version)
-    throw changed("its ETag is another one");
+    throw changed(dated ? fmt::format("on {}", version.substr(0, kMostDateBytes)) : "its ETag is another one");
   if (reply.status == 206) {
     const auto range = content_range(reply.header("content-range"));
     if (!range || (*range)[0] != offset_bytes) {

@@ -55,6 +55,14 @@ TEST(Text, EncodesWhatDecodesAgain) {
   EXPECT_EQ(encode_component("a/b"), "a%2Fb");
 }
 
+TEST(Text, TellsDatesFromETags) {
+  EXPECT_TRUE(is_http_date("Thu, 26 Nov 2026 12:00:00 GMT"));
+  for (const char* text : {"", "\"Thu, 26 Nov 2026 12:00:00 GMT\"", "0x8D", "Thu, 26 Nov 2026 12:00:00 GMT+1",
+                           "thu, 26 Nov 2026 12:00:00 GMT", "Thu, 26 Nov 2026 12:00:00 UTC"}) {
+    EXPECT_FALSE(is_http_date(text)) << text;
+  }
+}
+
 TEST(Text, ReadsBase64AndRefusesWhatIsNotWhole) {
   for (const std::string text : {"f", "fo", "foo", "foob"}) {
     EXPECT_EQ(as_text(*decode_base64(encode_base64(as_bytes(text)))), text);
@@ -212,6 +220,17 @@ TEST(S3Listing, ReadsAPageAndRefusesWhatIsNone) {
   }
 }
 
+TEST(ObjectNames, ThatAreAFolderTooAreOneErrorThatNamesBoth) {
+  const auto below = [](std::vector<Object> objects) {
+    return message_of([&] { name_below(objects, "a", "az://c/a"); });
+  };
+  const std::string said = below({{.name = "a", .size_bytes = 1}, {.name = "a/b", .size_bytes = 1}, {.name = "ab"}});
+  EXPECT_THAT(said, HasSubstr("az://c/a is both an object, 'a', and a folder, with 'a/b'"));
+  EXPECT_EQ(below({{.name = "a", .size_bytes = 1}, {.name = "a-b"}, {.name = "ab"}}), "nothing was thrown");
+  EXPECT_EQ(below({{.name = "a", .size_bytes = 1}, {.name = "a/"}}), "nothing was thrown") << "a folder's marker";
+  EXPECT_EQ(below({{.name = "a/b", .size_bytes = 1}}), "nothing was thrown");
+}
+
 TEST(IndexPage, FindsFilesAndFoldersOfThreeServers) {
   // nginx, Apache with its sorting links, Python's http.server.
   EXPECT_THAT(
@@ -240,6 +259,36 @@ TEST(Open, RefusesNamesOfNothing) {
   EXPECT_THAT(said("az://data", {.azure_connection_string = "nothing"}),
               HasSubstr("neither an AccountName nor a BlobEndpoint"));
   EXPECT_THAT(said("https://a.blob.core.windows.net/c?sv=1&sig=secret"), ::testing::Not(HasSubstr("secret")));
+}
+
+TEST(Open, SendsNoSecretToAHostThatOnlyLooksLikeAzures) {
+  const std::string sas = "sv=1&se=2030-01-01&sp=rl&sig=secret";
+  const auto said = [](const std::string& name, const Credentials& credentials) {
+    return message_of([&] { open_source(name, credentials); });
+  };
+  const std::string refusal = "neither SAS nor key is sent there";
+  for (const std::string name : {"https://a.blob.core.example.com/c", "https://a.blob.core.windows.net.example.com/c",
+                                 "https://example.com\\.blob.core.windows.net/c", "az://c@example.com/d",
+                                 "az://c@a.blob.core.example.com/d", "abfss://c@a.dfs.core.example.com/d"}) {
+    EXPECT_THAT(said(name, {.azure_sas = sas, .sas_is_for_all = true}), HasSubstr(refusal)) << name;
+    EXPECT_THAT(said(name, {.azure_account = "a", .azure_key = "c2VjcmV0"}), HasSubstr(refusal)) << name;
+    EXPECT_THAT(said(name, {}), ::testing::Not(HasSubstr(refusal))) << name;
+  }
+  // These name an ordinary web server, which gets nothing of the account's.
+  for (const std::string user : {"a.blob.core.windows.net", "a.blob.core.windows.net:x"}) {
+    EXPECT_EQ(open_source("https://" + user + "@example.com/c", {.azure_sas = sas})->name(), "https://example.com/c");
+  }
+  const std::string own = "AccountName=a;SharedAccessSignature=" + sas;
+  for (const auto& [name, account] :
+       {std::pair("https://a.blob.core.windows.net/c", own), std::pair("https://A.Blob.Core.Windows.Net:443/c", own),
+        std::pair("https://a.z1.blob.storage.azure.net/c", own),
+        std::pair("https://a.blob.core.chinacloudapi.cn/c", own),
+        std::pair("https://a.blob.mine.example.com/c", own + ";EndpointSuffix=mine.example.com"),
+        std::pair("https://mine.example.com/c", own + ";BlobEndpoint=https://mine.example.com/")}) {
+    EXPECT_EQ(said(name, {.azure_connection_string = account}), "nothing was thrown") << name;
+  }
+  // One's own SAS in the URL is for that server.
+  EXPECT_EQ(said("https://a.blob.core.example.com/c?" + sas, {.azure_sas = "other"}), "nothing was thrown");
 }
 
 TEST(Open, NamesSourcesWithoutTheirSecrets) {

@@ -14,6 +14,17 @@ std::string name_below(std::vector<Object>& objects, const std::string& path, co
   const std::string folder = path.empty() ? "" : path + "/";
   const bool one =
       std::ranges::any_of(objects, [&](const Object& object) { return !path.empty() && object.name == path; });
+  if (one) {
+    const auto below = std::ranges::find_if(
+        objects, [&](const Object& object) { return object.name.starts_with(folder) && object.name != folder; });
+    if (below != objects.end()) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("{} is both an object, '{}', and a folder, with '{}': which is meant cannot be told, and "
+                              "no disk holds both. Rename one of them, or name the folder above, and leave one out by "
+                              "--exclude-pattern",
+                              source, path, below->name));
+    }
+  }
   const std::string prefix = one ? path.substr(0, path.rfind('/') + 1) : folder;
   std::erase_if(objects,
                 [&](const Object& object) { return one ? object.name != path : !object.name.starts_with(folder); });

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <filesystem>
 #include <initializer_list>
@@ -26,6 +27,10 @@ constexpr std::uint64_t kMostListBytes = 256 << 20;
 constexpr std::uint64_t kMostKeyFileBytes = 1 << 20;
 constexpr std::string_view kBlobHost = ".blob.core.";
 constexpr std::string_view kLakeHost = ".dfs.core.";
+/// Behind "ACCOUNT.blob.", of Azure's clouds; those of accounts with a DNS zone of their own end in the last one.
+/// Source: "Storage account endpoints", Azure Storage documentation.
+constexpr std::array<std::string_view, 5> kEndpointSuffixes = {
+    "core.windows.net", "core.chinacloudapi.cn", "core.usgovcloudapi.net", "core.cloudapi.de", "storage.azure.net"};
 /// Which everybody's Azurite has; not secret. Source: Azurite's documentation.
 constexpr const char* kEmulatorAccount = "devstoreaccount1";
 constexpr const char* kEmulatorKey =
@@ -42,8 +47,11 @@ Error wrong(const std::string& source, const std::string& why) {
 struct AzureAccount {
   std::string name;
   std::string endpoint;  ///< Empty: the public one of `name`.
+  std::string suffix{};  ///< Of the endpoints of the connection string's cloud; may be empty.
   std::string key;
   std::string sas;
+
+  bool has_secret() const { return !key.empty() || !sas.empty(); }
 };
 
 AzureAccount account_of(const Credentials& credentials) {
@@ -69,6 +77,7 @@ AzureAccount account_of(const Credentials& credentials) {
       fields["DefaultEndpointsProtocol"].empty() ? "https" : fields["DefaultEndpointsProtocol"];
   const std::string suffix = fields["EndpointSuffix"].empty() ? "core.windows.net" : fields["EndpointSuffix"];
   account.name = fields["AccountName"];
+  account.suffix = suffix;
   account.endpoint = fields["BlobEndpoint"].empty() ? fmt::format("{}://{}.blob.{}", protocol, account.name, suffix)
                                                     : fields["BlobEndpoint"];
   while (account.endpoint.ends_with('/')) account.endpoint.pop_back();
@@ -77,18 +86,52 @@ AzureAccount account_of(const Credentials& credentials) {
   return account;
 }
 
-AzureIdentity identity_of(const AzureAccount& account, const std::string& place_account, const std::string& query,
-                          const Credentials& credentials) {
+/// "host" of "user@HOST:port", in small letters.
+std::string host_of(std::string_view authority) {
+  authority.remove_prefix(std::min(authority.rfind('@') + 1, authority.size()));
+  std::string host(authority.substr(0, authority.find(':')));
+  std::ranges::transform(host, host.begin(),
+                         [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+  return host;
+}
+
+/// Whether a host is Azure's, or of the cloud that the connection string names: anybody may call a host of his own
+/// "x.blob.core.example.com".
+bool is_azure_host(std::string_view authority, const AzureAccount& account) {
+  const std::string host = host_of(authority);
+  const bool is_name = std::ranges::all_of(
+      host, [](unsigned char letter) { return std::isalnum(letter) != 0 || letter == '.' || letter == '-'; });
+  const std::size_t blob = host.find(".blob.");
+  if (!is_name || blob == std::string::npos || blob == 0) return false;
+  const std::string_view suffix = std::string_view(host).substr(blob + std::string_view(".blob.").size());
+  return std::ranges::find(kEndpointSuffixes, suffix) != kEndpointSuffixes.end() ||
+         (!account.suffix.empty() && suffix == account.suffix);
+}
+
+/// The credentials for `url`, in whose query the person may have written a SAS for it.
+AzureIdentity identity_of(const std::string& source, const UrlParts& url, const AzureAccount& account,
+                          const AzurePlace& place, const Credentials& credentials) {
+  if (!url.query.empty()) return {.sas = Sas::parse(url.query)};
+  const bool named = place.endpoint == account.endpoint;
+  if (!named && !is_azure_host(split_url(place.endpoint)->authority, account)) {
+    if (!account.has_secret()) return {};
+    throw wrong(source,
+                "it is no endpoint of Azure Storage that is known, so neither SAS nor key is sent there; if it is the "
+                "account's, name it in AZURE_STORAGE_CONNECTION_STRING (BlobEndpoint=…), or append the SAS to the URL");
+  }
   AzureIdentity identity;
-  if (!query.empty() || !account.sas.empty()) identity.sas = Sas::parse(query.empty() ? account.sas : query);
-  // The key of one account must not be tried on another one.
-  if (!account.key.empty() && account.name == place_account) {
+  // What lets us into one account must not be tried on another one.
+  const bool own = account.name == place.account;
+  if (!account.sas.empty() && (own || account.name.empty() || credentials.sas_is_for_all)) {
+    identity.sas = Sas::parse(account.sas);
+    if (credentials.renewed_sas) {
+      identity.renew = [renewed = credentials.renewed_sas]() -> std::optional<Sas> { return Sas::parse(renewed()); };
+    }
+  }
+  if (!account.key.empty() && own) {
     identity.key = decode_base64(account.key);
     if (!identity.key)
       throw Error(ErrorCode::kInvalidArgument, "the key of the storage account is not base64; is it cut off?");
-  }
-  if (credentials.renewed_sas) {
-    identity.renew = [renewed = credentials.renewed_sas]() -> std::optional<Sas> { return Sas::parse(renewed()); };
   }
   return identity;
 }
@@ -118,7 +161,8 @@ std::unique_ptr<Source> open_az(const std::string& source, const UrlParts& url, 
       host.replace(lake, kLakeHost.size(), kBlobHost);
     const std::string name = host.substr(0, host.find('.'));
     AzurePlace place = place_of(source, "https://" + host, name, url.authority.substr(0, at) + url.path);
-    return open_azure_blob(std::move(place), identity_of(account, name, url.query, credentials));
+    AzureIdentity identity = identity_of(source, url, account, place, credentials);
+    return open_azure_blob(std::move(place), std::move(identity));
   }
   if (account.name.empty() && account.endpoint.empty()) {
     throw wrong(source,
@@ -128,7 +172,8 @@ std::unique_ptr<Source> open_az(const std::string& source, const UrlParts& url, 
   const std::string endpoint =
       account.endpoint.empty() ? fmt::format("https://{}.blob.core.windows.net", account.name) : account.endpoint;
   AzurePlace place = place_of(source, endpoint, account.name, url.authority + url.path);
-  return open_azure_blob(std::move(place), identity_of(account, account.name, url.query, credentials));
+  AzureIdentity identity = identity_of(source, url, account, place, credentials);
+  return open_azure_blob(std::move(place), std::move(identity));
 }
 
 std::unique_ptr<Source> open_s3_url(const std::string& source, const UrlParts& url, const Credentials& credentials) {
@@ -157,27 +202,32 @@ bool has_sas(const std::string& query) {
   return has("sig") && has("sv");
 }
 
-/// An Azure container under a URL of HTTP, in host style or in an emulator's path style; nothing for other servers.
+/// The account and its endpoint, where a URL of HTTP is one of Azure Storage's: in host style, or in the path style of
+/// the endpoint that the connection string names, or of an emulator where a SAS follows.
+std::optional<AzurePlace> azure_place(const std::string& source, const UrlParts& url, const AzureAccount& account) {
+  const std::string origin = url.scheme + "://" + url.authority;
+  const std::string whole = origin + url.path;
+  if (!account.endpoint.empty() && whole.starts_with(account.endpoint + "/")) {
+    return place_of(source, account.endpoint, account.name, whole.substr(account.endpoint.size()));
+  }
+  const std::string host = host_of(url.authority);
+  if (is_azure_host(url.authority, account) || host.find(kBlobHost) != std::string::npos) {
+    return place_of(source, origin, host.substr(0, host.find('.')), url.path);
+  }
+  if (!has_sas(url.query)) return std::nullopt;
+  const std::size_t begin = std::min<std::size_t>(1, url.path.size());
+  const std::size_t end = std::min(url.path.find('/', 1), url.path.size());
+  const std::string name = decode(url.path.substr(begin, end - std::min(begin, end)));
+  return place_of(source, origin + url.path.substr(0, end), name, url.path.substr(end));
+}
+
+/// An Azure container under a URL of HTTP; nothing for other servers.
 std::unique_ptr<Source> open_azure_url(const std::string& source, const UrlParts& url, const Credentials& credentials) {
   const AzureAccount account = account_of(credentials);
-  const std::string origin = url.scheme + "://" + url.authority;
-  if (const std::size_t dot = url.authority.find(kBlobHost); dot != std::string::npos) {
-    const std::string name = url.authority.substr(0, dot);
-    return open_azure_blob(place_of(source, origin, name, url.path),
-                           identity_of(account, name, url.query, credentials));
-  }
-  const std::string whole = origin + url.path;
-  const bool configured = !account.endpoint.empty() && whole.starts_with(account.endpoint + "/");
-  if (!configured && !has_sas(url.query)) return nullptr;
-  std::string endpoint = account.endpoint;
-  std::string name = account.name;
-  if (!configured) {
-    const std::size_t end = std::min(url.path.find('/', 1), url.path.size());
-    name = decode(url.path.substr(std::min<std::size_t>(1, url.path.size()), end - std::min<std::size_t>(1, end)));
-    endpoint = origin + url.path.substr(0, end);
-  }
-  const std::string path = whole.substr(endpoint.size());
-  return open_azure_blob(place_of(source, endpoint, name, path), identity_of(account, name, url.query, credentials));
+  std::optional<AzurePlace> place = azure_place(source, url, account);
+  if (!place) return nullptr;
+  AzureIdentity identity = identity_of(source, url, account, *place, credentials);
+  return open_azure_blob(std::move(*place), std::move(identity));
 }
 
 std::unique_ptr<Source> open_list(const std::string& path) {

@@ -22,6 +22,9 @@ struct Credentials {
   std::string azure_account{};
   std::string azure_key{};
   std::string azure_sas{};
+  /// Whether the SAS was given for the sources themselves (--sas), of whatever account they are; else it is sent to no
+  /// other account than `azure_account`, where that is known.
+  bool sas_is_for_all = false;
   /// Where a renewed SAS can be had when the server refuses an expired one; may be empty.
   std::function<std::string()> renewed_sas{};
 
@@ -47,6 +50,9 @@ Credentials credentials_from(const std::vector<std::string>& environment);
 /// * `http://…`, `https://…`: a file, or an index page where it ends with '/';
 /// * `@FILE`: a file of such URLs, one per line;
 /// * a path, or `file://PATH`.
+///
+/// A SAS or a key of the credentials goes to Azure's own endpoints alone, and to the one that the connection string
+/// names; a SAS in a URL to that URL's server. Nobody is followed elsewhere: a redirection is an error.
 ///
 /// Error(kInvalidArgument) says what is wrong with a name; kNotFound for an `@FILE` that is not there. Nothing is read
 /// from the source yet.

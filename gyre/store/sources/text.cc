@@ -91,6 +91,18 @@ std::vector<std::pair<std::string, std::string>> parse_query(std::string_view qu
   return parameters;
 }
 
+bool is_http_date(std::string_view text) {
+  constexpr std::string_view kForm = "Www, 00 Mmm 0000 00:00:00 GMT";
+  constexpr auto fits = [](char letter, char form) {
+    if (form == '0') return letter >= '0' && letter <= '9';
+    if (form == 'W' || form == 'M') return letter >= 'A' && letter <= 'Z';
+    if (form == 'w' || form == 'm') return letter >= 'a' && letter <= 'z';
+    return letter == form;
+  };
+  return std::ranges::equal(text.substr(0, kForm.find("GMT")), kForm.substr(0, kForm.find("GMT")), fits) &&
+         text.ends_with(" GMT") && text.size() == kForm.size();
+}
+
 std::optional<Bytes> decode_base64(std::string_view text) {
   if (text.empty() || text.size() % 4 != 0) return std::nullopt;
   std::vector<unsigned char> room(text.size() / 4 * 3);

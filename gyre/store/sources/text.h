@@ -37,6 +37,9 @@ std::string decode(std::string_view text);
 /// "a=1&b=x%20y", decoded, in their order; a name without '=' has an empty value.
 std::vector<std::pair<std::string, std::string>> parse_query(std::string_view query);
 
+/// Whether a text is a date as HTTP's headers have it: "Thu, 26 Nov 2026 12:00:00 GMT".
+bool is_http_date(std::string_view text);
+
 /// Nothing where it is not whole.
 std::optional<Bytes> decode_base64(std::string_view text);
 /// Two small digits a byte.
