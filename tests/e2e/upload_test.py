@@ -110,6 +110,16 @@ def test_what_goes_up_comes_back_and_goes_up_once(place: Place, tmp_path: Path, 
     assert (kept["files_sent"], kept["files_kept"]) == (0, 1)
 
 
+@pytest.mark.parametrize("place", STORES, indirect=True)
+def test_the_same_bytes_in_another_encoding_are_another_object(place: Place, tmp_path: Path) -> None:
+    """Who corrects a forgotten --content-encoding must not be told that everything is there already."""
+    write_files(tmp_path / "set", {"a.gz": gzip.compress(b"a" * 1000), "b.gz": gzip.compress(b"b")})
+    encoded = ["--content-encoding", "gzip"]
+    for words, sent in (([], 2), ([], 0), (encoded, 2), (encoded, 0), ([], 2)):
+        receipt = place.upload(tmp_path / "set", *words)
+        assert (receipt["files_sent"], receipt["files_present"]) == (sent, 2 - sent), words
+
+
 class Proxy:
     """Hands on connections to a port. With a seed it resets every other one somewhere in its middle."""
 

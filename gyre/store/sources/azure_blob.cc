@@ -249,7 +249,7 @@ class AzurePutter : public ObjectPutter {
          [&] { return signer_->sign_put(prefix_ + object.name, {{"comp", "blocklist"}}, headers, body, list_md5); });
   }
 
-  bool holds(const Object& there, const NewObject& object, const Contents& contents) const override {
+  bool holds(const Object& there, const NewObject& object, const Contents& contents) override {
     return there.size_bytes == contents.size_bytes && there.md5 == contents.md5 && there.encoding == object.encoding;
   }
 

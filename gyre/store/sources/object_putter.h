@@ -55,8 +55,8 @@ class ObjectPutter {
   virtual void commit(const NewObject& object, const std::string& id, const std::vector<std::string>& tags,
                       const Md5& md5) = 0;
 
-  /// Whether an object of the source's listing holds these bytes.
-  virtual bool holds(const Object& there, const NewObject& object, const Contents& contents) const = 0;
+  /// Whether an object of the source's listing holds these bytes, in this encoding.
+  virtual bool holds(const Object& there, const NewObject& object, const Contents& contents) = 0;
 };
 
 }  // namespace gyre::store

@@ -207,16 +207,28 @@ class S3Putter : public ObjectPutter {
       throw Error(ErrorCode::kIo, fmt::format("{}: the server answers {}", what(object), code));
   }
 
+  bool holds(const Object& there, const NewObject& object, const Contents& contents) override {
+    if (there.size_bytes != contents.size_bytes || !has_etag_of(there, contents)) return false;
+    // Listings do not show encodings.
+    try {
+      const WholeReply whole = send(object, [&] { return signer_->sign("HEAD", prefix_ + object.name, {}, "", ""); });
+      return whole.reply.header("content-encoding") == object.encoding;
+    } catch (const Error& error) {
+      // It is gone, or the keys are for writing alone: then it is put again.
+      if (error.code() != ErrorCode::kNotFound && error.code() != ErrorCode::kAuthentication) throw;
+      return false;
+    }
+  }
+
+ private:
   /// Of an object of several parts the ETag is the MD5 of theirs, and says how many there are.
-  bool holds(const Object& there, const NewObject&, const Contents& contents) const override {
-    if (there.size_bytes != contents.size_bytes) return false;
+  static bool has_etag_of(const Object& there, const Contents& contents) {
     if (there.version == fmt::format("\"{}\"", hex_of(contents.md5))) return true;
     Md5Sum sum;
     for (const Md5& block : contents.blocks) sum.add(block);
     return there.version == fmt::format("\"{}-{}\"", hex_of(sum.result()), contents.blocks.size());
   }
 
- private:
   static Query encoding_of(const NewObject& object) {
     if (object.encoding.empty()) return {};
     return {{"Content-Encoding", object.encoding}};
