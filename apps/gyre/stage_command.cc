@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "apps/gyre/end_signals.h"
@@ -118,7 +119,8 @@ StageCommand::StageCommand(CLI::App& app)
   add_upload_options();
   verb_
       ->add_option("--overwrite", overwrite_,
-                   "Whether files that are there already, and do not come from here, are replaced (default: true)")
+                   "Whether files that are there already, and differ, are replaced (default: true); false keeps every "
+                   "file that is there, also an older one that came from here")
       ->check(CLI::IsMember({"true", "false"}));
   verb_
       ->add_option("--sas", sas_,
@@ -225,7 +227,29 @@ store::StageOptions StageCommand::stage_options() const {
           .patience = std::chrono::seconds(parse_integer(patience_, "--give-up-after", 1, kMostPatienceSeconds))};
 }
 
+int StageCommand::print_list_as_json(const store::Manifest& manifest) const {
+  nlohmann::ordered_json files = nlohmann::ordered_json::array();
+  for (const store::ManifestEntry& entry : manifest.entries) {
+    nlohmann::ordered_json file = {{"name", entry.object.name},
+                                   {"source", manifest.sources[entry.source]},
+                                   {"size_bytes", entry.object.size_bytes},
+                                   {"version", entry.object.version},
+                                   {"encoding", entry.object.encoding},
+                                   {"md5", entry.object.md5 ? store::hex_of(*entry.object.md5) : ""}};
+    if (dry_run_) file["target"] = store::shown_url(folder_) + "/" + entry.target;
+    files.push_back(std::move(file));
+  }
+  const nlohmann::ordered_json list = {{"files", manifest.entries.size()},
+                                       {"stored_bytes", manifest.stored_bytes()},
+                                       {"manifest_sha256", manifest.digest()},
+                                       {"shard", store::json_of(manifest.part)},
+                                       {"objects", std::move(files)}};
+  fmt::print("{}\n", list.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  return 0;
+}
+
 int StageCommand::print_list(const store::Manifest& manifest) const {
+  if (json_) return print_list_as_json(manifest);
   for (const store::ManifestEntry& entry : manifest.entries) {
     const std::string target = dry_run_ ? " -> " + store::shown_url(folder_) + "/" + entry.target : "";
     fmt::print("{:>15} {}{}\n", entry.object.size_bytes, cli::printable(entry.object.name), cli::printable(target));
@@ -252,15 +276,16 @@ int StageCommand::upload(const store::Manifest& manifest, const Opened& opened, 
     entries.push_back({.source = opened.sources[entry.source].get(), .object = entry.object, .name = entry.target});
   const store::StageOptions options = stage_options();
   EndSignals signals;
-  const store::UploadReceipt receipt = upload_with_progress(entries, *target,
-                                                            {.compress = !compress_.empty(),
-                                                             .encoding = content_encoding_,
-                                                             .overwrite = options.overwrite,
-                                                             .connections = options.connections,
-                                                             .memory_bytes = options.memory_bytes,
-                                                             .bytes_per_second = options.bytes_per_second,
-                                                             .patience = options.patience},
-                                                            signals, quiet_);
+  store::UploadReceipt receipt = upload_with_progress(entries, *target,
+                                                      {.compress = !compress_.empty(),
+                                                       .encoding = content_encoding_,
+                                                       .overwrite = options.overwrite,
+                                                       .connections = options.connections,
+                                                       .memory_bytes = options.memory_bytes,
+                                                       .bytes_per_second = options.bytes_per_second,
+                                                       .patience = options.patience},
+                                                      signals, quiet_);
+  receipt.part = manifest.part;
   if (!receipt_.empty()) write_file_atomically(receipt_, as_bytes(receipt.json()));
   if (json_) fmt::print("{}", receipt.json());
   if (!quiet_ && !json_) fmt::print("{}", receipt.text());

@@ -38,6 +38,7 @@ class StageCommand {
   store::Manifest part_of_this_node(const store::Manifest& manifest) const;
   store::StageOptions stage_options() const;
   int print_list(const store::Manifest& manifest) const;
+  int print_list_as_json(const store::Manifest& manifest) const;
   int stage(const store::Manifest& manifest, const Opened& opened) const;
   int upload(const store::Manifest& manifest, const Opened& opened, const store::Credentials& known) const;
   /// Whether --to names a place of an object store.

@@ -105,6 +105,47 @@ def test_an_object_that_changes_while_it_is_read_is_no_mixture(gyre: Path, tmp_p
     assert "large: it has changed since it was listed" in done.stderr
 
 
+def test_overwrite_false_keeps_every_file_that_is_there(gyre: Path, tmp_path: Path) -> None:
+    """As with AzCopy: also one that came from here, in an older version."""
+    with fault_server({"old": b"old", "same": b"same"}) as server:
+        assert run_stage(gyre, server.url, "--to", tmp_path / "there").returncode == 0
+        server.files |= {"old": b"changed", "new": b"new"}
+        kept = run_stage(gyre, server.url, "--to", tmp_path / "there", "--overwrite", "false")
+        assert contents(tmp_path / "there") == {"old": b"old", "same": b"same", "new": b"new"}
+        assert "1 fetched, 1 already there, 1 kept as they were and not checked" in kept.stdout
+        replaced = run_stage(gyre, server.url, "--to", tmp_path / "there")
+    assert (kept.returncode, replaced.returncode) == (0, 0)
+    assert contents(tmp_path / "there") == {"old": b"changed", "same": b"same", "new": b"new"}
+
+
+@pytest.mark.parametrize("heeds", [True, False], ids=["that heeds If-Unmodified-Since", "that does not"])
+def test_a_file_of_a_server_with_dates_alone_is_no_mixture(gyre: Path, tmp_path: Path, heeds: bool) -> None:
+    """Many servers have no ETags: the date of the last change is then what tells one version from another."""
+    before, after = "Thu, 26 Nov 2026 12:00:00 GMT", "Thu, 26 Nov 2026 12:00:01 GMT"
+    files = {"large": random.Random(1).randbytes(80 * MIB), "small": b"small"}
+    asked: list[int] = []
+    with fault_server(files) as server:
+        server.dates = dict.fromkeys(files, before)
+        server.heeds_dates = heeds
+
+        def change(name: str, number: int) -> str | None:
+            if name == "large" and number == 2:
+                server.dates["large"] = after
+                server.files["large"] = bytes(80 * MIB)
+            asked.append(number)
+            return None
+
+        server.choose = change
+        done = run_stage(gyre, server.url, "--to", tmp_path / "there", "--connections", "1")
+        assert done.returncode == 1
+        assert contents(tmp_path / "there") == {"small": b"small"}
+        assert "large: it has changed since it was listed" in done.stderr
+        assert len(asked) < 5, "nothing more of it is read"
+        again = run_stage(gyre, server.url, "--to", tmp_path / "there")
+        assert again.returncode == 0, again.stderr
+        assert contents(tmp_path / "there") == server.files
+
+
 @pytest.mark.parametrize("kills", [8])
 def test_a_staging_that_is_killed_goes_on_where_it_was(gyre: Path, tmp_path: Path, kills: int) -> None:
     """At random moments, within a large object too; read twice is at most what was under way."""
@@ -174,10 +215,18 @@ def test_each_file_goes_to_one_node(gyre: Path, tmp_path: Path, rule: str, nodes
     files = some_files(5)
     write_files(tmp_path / "source", files)
     brought: list[str] = []
+    run_stage(gyre, tmp_path / "source", "--to", tmp_path / "whole")
+    whole = receipt_of(tmp_path / "whole")
+    assert whole["shard"] is None
     for node in range(nodes):
         folder = tmp_path / f"node{node}"
         done = run_stage(gyre, tmp_path / "source", "--to", folder, "--shard", f"{node}/{nodes}", "--shard-by", rule)
         assert done.returncode == 0, done.stderr
+        receipt = receipt_of(folder)
+        assert receipt["shard"] == {"node": node, "nodes": nodes, "by": rule}
+        assert receipt["whole_manifest_sha256"] == whole["manifest_sha256"]
+        assert (receipt["manifest_sha256"] == whole["manifest_sha256"]) == (nodes == 1)
+        assert f"the part of node {node} of {nodes}, divided by {rule}" in done.stdout
         for name, body in contents(folder).items():
             assert body == files[name]
             brought.append(name)

@@ -9,6 +9,7 @@
 #include "gyre/base/bytes.h"
 #include "gyre/base/checksum.h"
 #include "gyre/base/error.h"
+#include "gyre/store/sources/text.h"
 
 namespace gyre::store {
 
@@ -86,7 +87,9 @@ std::string Manifest::digest() const {
     writer.u64(entry.source);
     writer.u64(entry.object.size_bytes);
     writer.u8(static_cast<std::uint8_t>(entry.compression));
-    for (const std::string& value : {entry.object.name, entry.object.version, entry.target}) text(value);
+    const std::string md5 = entry.object.md5 ? hex_of(*entry.object.md5) : "";
+    for (const std::string& value : {entry.object.name, entry.object.version, entry.object.encoding, md5, entry.target})
+      text(value);
   }
   return hex(sha256(writer.result()));
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,13 +17,22 @@ enum class Inflation {
   kBySuffix,    ///< Those, and those whose names end with .gz, .gzip or .zz.
 };
 
+/// Which part of a data set one of several nodes has.
+struct PartOf {
+  int node = 0;
+  int nodes = 1;
+  std::string rule{};            ///< "size", "suffix" or "range".
+  std::string whole_manifest{};  ///< The digest of the manifest that was divided: alike on all nodes.
+};
+
 /// The objects of one or several sources, as they were listed: what is staged. Sorted by target.
 struct Manifest {
   std::vector<std::string> sources{};
   EntryTable entries{};
+  std::optional<PartOf> part{};  ///< Nothing for the whole.
 
   std::uint64_t stored_bytes() const;
-  /// Of everything in it, 64 digits: two manifests with one digest are alike.
+  /// Of its sources and entries, 64 digits: two manifests with one digest have the same.
   std::string digest() const;
 };
 

@@ -18,8 +18,6 @@ namespace {
 using data::Compression;
 
 constexpr std::size_t kPieceBytes = 4 << 20;
-/// Decompressed in memory; what is larger goes through the disk.
-constexpr std::uint64_t kMostInMemory = std::uint64_t{256} << 20;
 
 struct FileSums {
   Md5 md5;
@@ -66,7 +64,7 @@ void ObjectWriter::check_md5(const ManifestEntry& entry, const Md5& found) {
 std::optional<std::span<const std::byte>> ObjectWriter::inflate(const ManifestEntry& entry,
                                                                 std::span<const std::byte> stored) {
   try {
-    return inflater_.inflate(entry.compression, stored, kMostInMemory, describe(entry), buffer_);
+    return inflater_.inflate(entry.compression, stored, most_in_memory_, describe(entry), buffer_);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kResourceExhausted) throw;
     return std::nullopt;

@@ -24,8 +24,11 @@ struct WrittenCounts {
 /// thread.
 class ObjectWriter {
  public:
-  ObjectWriter(const Manifest& manifest, const StageFolder& folder, StageLog& log, WrittenCounts& counts)
-      : manifest_(manifest), folder_(folder), log_(log), counts_(counts) {}
+  /// Objects that have up to `most_in_memory` bytes when they are decompressed are so in memory; larger ones go through
+  /// the disk.
+  ObjectWriter(const Manifest& manifest, const StageFolder& folder, StageLog& log, WrittenCounts& counts,
+               std::uint64_t most_in_memory)
+      : manifest_(manifest), folder_(folder), log_(log), counts_(counts), most_in_memory_(most_in_memory) {}
 
   /// An object of one piece becomes its file. Error(kCorruptData) where it is not what the source has.
   void write_whole(const ManifestEntry& entry, std::span<const std::byte> stored);
@@ -47,6 +50,7 @@ class ObjectWriter {
   const StageFolder& folder_;
   StageLog& log_;
   WrittenCounts& counts_;
+  const std::uint64_t most_in_memory_;
   data::Inflater inflater_;
   data::ScratchBuffer buffer_;
 };

@@ -17,6 +17,15 @@ std::string count(std::uint64_t number, const char* noun) {
 
 }  // namespace
 
+nlohmann::ordered_json json_of(const std::optional<PartOf>& part) {
+  if (!part) return nullptr;
+  return {{"node", part->node}, {"nodes", part->nodes}, {"by", part->rule}};
+}
+
+std::string text_of(const std::optional<PartOf>& part) {
+  return part ? fmt::format("\nthe part of node {} of {}, divided by {}", part->node, part->nodes, part->rule) : "";
+}
+
 std::string Receipt::json() const {
   nlohmann::ordered_json failures = nlohmann::ordered_json::array();
   for (const auto& [file, reason] : failed) failures.push_back({{"file", file}, {"reason", reason}});
@@ -24,6 +33,8 @@ std::string Receipt::json() const {
                                           {"sources", sources},
                                           {"folder", folder},
                                           {"manifest_sha256", manifest},
+                                          {"shard", json_of(part)},
+                                          {"whole_manifest_sha256", part ? part->whole_manifest : manifest},
                                           {"files", files},
                                           {"files_fetched", files_fetched},
                                           {"files_present", files_present},
@@ -47,6 +58,7 @@ std::string Receipt::text() const {
                                  files_fetched, files_present);
   if (files_kept > 0) said += fmt::format(", {} kept as they were and not checked", files_kept);
   if (!failed.empty()) said += fmt::format(", {} failed", failed.size());
+  said += text_of(part);
   said +=
       fmt::format("\n{} read from {} of {} stored, {} written, {:.1f} s ({}/s)", format_bytes(read_bytes),
                   count(sources.size(), "source"), format_bytes(stored_bytes), format_bytes(written_bytes), seconds,

@@ -1,22 +1,31 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "gyre/store/staging/manifest.h"
+
 namespace gyre::store {
+
+/// The part as it stands in a receipt: as JSON ("null" for the whole), and for people (nothing for the whole).
+nlohmann::ordered_json json_of(const std::optional<PartOf>& part);
+std::string text_of(const std::optional<PartOf>& part);
 
 /// The proof of what was staged.
 struct Receipt {
   std::vector<std::string> sources;
   std::string folder;
-  std::string manifest;  ///< The manifest's digest.
+  std::string manifest;          ///< The manifest's digest.
+  std::optional<PartOf> part{};  ///< Of which it was a part, if it was.
 
   std::uint64_t files = 0;          ///< In the manifest: each of them is counted in one of the next four.
   std::uint64_t files_fetched = 0;  ///< Now.
   std::uint64_t files_present = 0;  ///< Of an earlier staging, and unchanged.
-  std::uint64_t files_kept = 0;     ///< Were there, not ours: left as they are (--overwrite false), not checked.
+  std::uint64_t files_kept = 0;     ///< Were there, of elsewhere or of an older version: left as they are, not checked.
   std::uint64_t stored_bytes = 0;   ///< Of the manifest, as the sources store it.
   std::uint64_t written_bytes = 0;  ///< Of the files that were fetched or present.
   std::uint64_t read_bytes = 0;     ///< From the sources, now, those included that were read in vain.

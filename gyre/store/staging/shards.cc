@@ -58,6 +58,14 @@ void pack(const Manifest& manifest, int nodes, std::vector<int>& owners) {
 
 }  // namespace
 
+std::string_view name_of(ShardRule rule) {
+  switch (rule) {
+    case ShardRule::kSuffix: return "suffix";
+    case ShardRule::kRange: return "range";
+    default: return "size";
+  }
+}
+
 std::vector<int> shard(const Manifest& manifest, int nodes, ShardRule rule) {
   GYRE_CHECK(nodes >= 1);
   const std::size_t count = manifest.entries.size();
@@ -72,7 +80,10 @@ std::vector<int> shard(const Manifest& manifest, int nodes, ShardRule rule) {
 
 Manifest part_of_node(const Manifest& manifest, int node, int nodes, ShardRule rule) {
   const std::vector<int> owners = shard(manifest, nodes, rule);
-  Manifest part{.sources = manifest.sources, .entries = {}};
+  Manifest part{
+      .sources = manifest.sources,
+      .part = PartOf{
+          .node = node, .nodes = nodes, .rule = std::string(name_of(rule)), .whole_manifest = manifest.digest()}};
   for (std::size_t i = 0; i < owners.size(); ++i) {
     if (owners[i] == node) part.entries.push_back(manifest.entries[i]);
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "gyre/store/staging/manifest.h"
@@ -13,6 +14,9 @@ enum class ShardRule {
   kSuffix,  ///< By the last number in an object's name, modulo the number of nodes; objects without one by size.
   kRange,   ///< In the order of their names, as many to each node.
 };
+
+/// As --shard-by has it.
+std::string_view name_of(ShardRule rule);
 
 /// The node of each entry, 0 to `nodes` - 1: every entry has one, for every number of nodes. A pure function.
 std::vector<int> shard(const Manifest& manifest, int nodes, ShardRule rule);

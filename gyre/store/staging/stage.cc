@@ -29,6 +29,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::chrono::milliseconds kTick{100};
+/// No worker decompresses more than this in memory: the way through the disk is then as fast.
+constexpr std::uint64_t kMostInMemory = std::uint64_t{256} << 20;
 constexpr std::chrono::seconds kBetweenSyncs{10};
 
 /// What concerns one object, and not the source or the disk as a whole.
@@ -62,6 +64,7 @@ class Staging {
   /// The bytes of a piece; nothing where the object has failed.
   std::optional<Bytes> read(const Piece& piece, ObjectReader& reader, const std::stop_token& stop);
 
+  ObjectWriter writer();
   void work(const std::stop_token& stop);
   void handle(const Arrived& arrived, ObjectWriter& writer);
   /// Runs `write` for an object; where it turns out damaged, it is read again, once.
@@ -137,7 +140,7 @@ void Staging::plan_entry(std::size_t number, std::uint64_t& missing_bytes) {
   }
   std::vector<Piece> missing = missing_pieces(number, record);
   if (missing.empty()) {
-    attempt(number, [&] { ObjectWriter(manifest_, folder_, log_, counts_).assemble(entry); });
+    attempt(number, [&] { writer().assemble(entry); });
     return;
   }
   for (const Piece& piece : missing) missing_bytes += piece.size_bytes;
@@ -215,8 +218,13 @@ void Staging::handle(const Arrived& arrived, ObjectWriter& writer) {
   if (state_.finished(arrived.piece)) attempt(number, [&] { writer.assemble(entry); });
 }
 
+ObjectWriter Staging::writer() {
+  const std::uint64_t share = options_.memory_bytes / static_cast<std::uint64_t>(options_.workers);
+  return {manifest_, folder_, log_, counts_, std::min(kMostInMemory, share)};
+}
+
 void Staging::work(const std::stop_token& stop) {
-  ObjectWriter writer(manifest_, folder_, log_, counts_);
+  ObjectWriter writer = this->writer();
   while (const auto arrived = state_.next_arrived(stop)) {
     handle(*arrived, writer);
     state_.dropped(arrived->piece);
@@ -255,7 +263,10 @@ void Staging::watch(Crew& crew) {
 }
 
 Receipt Staging::receipt(SteadyClock::duration took) const {
-  Receipt receipt{.sources = manifest_.sources, .folder = folder_.path().string(), .manifest = manifest_.digest()};
+  Receipt receipt{.sources = manifest_.sources,
+                  .folder = folder_.path().string(),
+                  .manifest = manifest_.digest(),
+                  .part = manifest_.part};
   receipt.files = manifest_.entries.size();
   receipt.files_fetched = state_.completed();
   receipt.files_present = present_files_;

@@ -26,12 +26,13 @@ struct StageProgress {
 
 struct StageOptions {
   std::filesystem::path folder;
-  bool overwrite = true;                                ///< Files that are there and not ours; else they are kept.
-  int connections = 16;                                 ///< At most, at once.
-  int workers = 2;                                      ///< Threads that check, decompress and write.
-  std::uint64_t memory_bytes = std::uint64_t{1} << 30;  ///< Of what is under way.
-  std::uint64_t bytes_per_second = 0;                   ///< 0: no limit.
-  std::chrono::milliseconds patience{300'000};          ///< Without a byte of an object for as long, it is given up.
+  bool overwrite = true;  ///< Files that are there and differ; else they are kept.
+  int connections = 16;   ///< At most, at once.
+  int workers = 2;        ///< Threads that check, decompress and write.
+  /// Of what is under way; as much again is used, at most, to decompress it.
+  std::uint64_t memory_bytes = std::uint64_t{1} << 30;
+  std::uint64_t bytes_per_second = 0;           ///< 0: no limit.
+  std::chrono::milliseconds patience{300'000};  ///< Without a byte of an object for as long, it is given up.
   /// Called every 100 ms by the caller's thread; false stops. May be empty.
   std::function<bool(const StageProgress&)> tick{};
 };

@@ -3,11 +3,13 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "gyre/store/sources/source.h"
+#include "gyre/store/staging/manifest.h"
 
 namespace gyre::store {
 
@@ -36,6 +38,7 @@ struct UploadOptions {
 struct UploadReceipt {
   std::vector<std::string> sources{};
   std::string target{};
+  std::optional<PartOf> part{};  ///< Of a set that several nodes upload; its whole manifest is that of the sources.
 
   std::uint64_t files = 0;          ///< Each is counted in one of the next three, or failed.
   std::uint64_t files_sent = 0;     ///< Now.
