@@ -252,7 +252,16 @@ int mount(const Place& place, const std::string& folder) {
 int members(const Place& place, const std::string& nodes) {
   const auto client = place.client();
   node::Members now = client->members();
-  if (!nodes.empty()) now = client->change_members(node::parse_members(nodes, now.epoch + 1));
+  if (!nodes.empty()) {
+    const node::Members wanted = node::parse_members(nodes, now.epoch + 1);
+    now = client->change_members(wanted);
+    if (now != wanted) {
+      throw Error(ErrorCode::kMismatch,
+                  fmt::format("somebody else has changed the nodes at the same time; they are {} now (epoch {}). If "
+                              "they are still to be others, give the same command again",
+                              node::to_string(now), now.epoch));
+    }
+  }
   fmt::print("epoch {}: {}\n", now.epoch, node::to_string(now));
   return 0;
 }

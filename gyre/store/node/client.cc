@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "gyre/base/error.h"
@@ -11,6 +12,7 @@
 #include "gyre/net/socket.h"
 #include "gyre/store/node/reading.h"
 #include "gyre/store/node/wire.h"
+#include "gyre/store/sources/backoff.h"
 
 namespace gyre::store::node {
 
@@ -35,9 +37,21 @@ class DaemonFailure : public Error {
   explicit DaemonFailure(const Error& cause) : Error(cause) {}
 };
 
+/// The daemon has too many connections.
+class DaemonBusy : public Error {
+ public:
+  explicit DaemonBusy(std::uint32_t connections)
+      : Error(
+            ErrorCode::kResourceExhausted,
+            fmt::format("the store's daemon has {} connections, and takes no more; it was asked several times. Does a "
+                        "program on this node open the store over and over?",
+                        connections)) {}
+};
+
 net::Message reply_of(net::Stream& stream, std::uint16_t wanted) {
   net::Message reply = net::receive_message(stream, soon());
   while (reply.type == message_type::kPatience) reply = net::receive_message(stream, soon());
+  if (reply.type == message_type::kBusy) throw DaemonBusy(ByteReader(reply.payload, "a daemon's refusal").u32());
   if (reply.type == message_type::kFailure) throw DaemonFailure(decode_failure(reply.payload));
   if (reply.type != wanted) throw Error(ErrorCode::kProtocol, "the store's daemon sent something else than a reply");
   return reply;
@@ -138,6 +152,7 @@ std::unique_ptr<net::Stream> Client::take_idle() {
 }
 
 void Client::with_connection(const std::function<void(net::Stream&)>& use) {
+  std::optional<Backoff> backoff;
   for (;;) {
     auto stream = take_idle();
     const bool reused = stream != nullptr;
@@ -147,6 +162,10 @@ void Client::with_connection(const std::function<void(net::Stream&)>& use) {
       use(*stream);
     } catch (const DaemonFailure& failure) {
       refused = failure;
+    } catch (const DaemonBusy& busy) {
+      if (!backoff) backoff.emplace(limit_);
+      if (backoff->wait({.reason = busy.what()}, {})) continue;
+      throw;
     } catch (const Error& error) {
       if (reused && error.code() == ErrorCode::kPeerLost) continue;
       note_daemon(false);

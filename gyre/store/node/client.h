@@ -31,14 +31,16 @@ class Client : public std::enable_shared_from_this<Client> {
 
   const Catalog& catalog() const { return *catalog_; }
   /// Fills `into` with bytes of an entry of the catalog, which has them. Error: kPeerLost, kTimeout, kNotFound and
-  /// kShutDown where the daemon is away, kMismatch where it now serves another data set; what made the reading fail.
+  /// kShutDown where the daemon is away, kMismatch where it now serves another data set, kResourceExhausted where it
+  /// has had too many connections for as long as open()'s limit; what made the reading fail.
   void read(std::size_t entry, std::uint64_t offset_bytes, std::span<std::byte> into);
   /// A file of the data set; it keeps the client. Error(kNotFound).
   std::unique_ptr<const data::ReadableFile> open_file(const std::string& name);
 
   /// See Node::status().
   std::string status();
-  /// The members of now; those of a later epoch replace them. Error.
+  /// The members of now, which those of the next epoch replace: returns what they are then, which is something else
+  /// where another one was faster. Error.
   Members members();
   Members change_members(const Members& members);
 

@@ -22,6 +22,11 @@ std::pair<std::uint64_t, std::uint32_t> weight(std::uint32_t id, const ChunkKey&
 
 }  // namespace
 
+std::uint64_t Members::stamp() const {
+  const std::uint32_t checksum = epoch > 1 ? crc32c(as_bytes(to_string(*this))) : 0;
+  return std::uint64_t{epoch} << 32 | checksum;
+}
+
 bool Members::has(std::uint32_t id) const { return std::ranges::binary_search(nodes, id, {}, &Member::id); }
 
 const std::string& Members::endpoint_of(std::uint32_t id) const {
@@ -48,18 +53,18 @@ bool Members::owned_by(std::uint32_t id, const ChunkKey& key) const {
 
 Bytes Members::encode() const {
   ByteWriter writer;
-  writer.u64(epoch);
+  writer.u32(epoch);
   writer.text(to_string(*this));
   return writer.take();
 }
 
 Members Members::decode(std::span<const std::byte> bytes) {
   ByteReader reader(bytes, "the members of a store");
-  const std::uint64_t epoch = reader.u64();
+  const std::uint32_t epoch = reader.u32();
   return parse_members(reader.text(reader.remaining()), epoch);
 }
 
-Members parse_members(std::string_view text, std::uint64_t epoch) {
+Members parse_members(std::string_view text, std::uint32_t epoch) {
   Members members{.epoch = epoch};
   for (const std::string& word : split(text, ',')) {
     const std::size_t equals = word.find('=');
@@ -93,9 +98,19 @@ std::shared_ptr<const Members> Membership::now() const {
 }
 
 bool Membership::adopt(Members members) {
+  const std::uint64_t stamp = members.stamp();
+  return adopt_if(std::move(members), [stamp](const Members& now) { return stamp > now.stamp(); });
+}
+
+bool Membership::adopt_next(Members members) {
+  const std::uint64_t epoch = members.epoch;
+  return adopt_if(std::move(members), [epoch](const Members& now) { return epoch == std::uint64_t{now.epoch} + 1; });
+}
+
+bool Membership::adopt_if(Members members, const std::function<bool(const Members& now)>& replaces) {
   {
     const MutexLock lock(mutex_);
-    if (members.epoch <= members_->epoch) return false;
+    if (!replaces(*members_)) return false;
     members_ = std::make_shared<const Members>(std::move(members));
   }
   changed_();

@@ -22,10 +22,15 @@ struct Member {
   friend bool operator==(const Member&, const Member&) = default;
 };
 
-/// Who makes up a store. A later epoch's list replaces an earlier one's.
+/// Who makes up a store. A later list replaces an earlier one.
 struct Members {
-  std::uint64_t epoch = 1;
+  std::uint32_t epoch = 1;
   std::vector<Member> nodes{};  ///< By id.
+
+  /// The later one of two lists has the larger stamp: that of the later epoch. Of two that were made of the same one at
+  /// the same time, on two nodes, all nodes take the same: the one with the larger checksum. Lists of epoch 1 are those
+  /// of command lines, which do not replace each other.
+  std::uint64_t stamp() const;
 
   bool has(std::uint32_t id) const;
   const std::string& endpoint_of(std::uint32_t id) const;
@@ -43,7 +48,7 @@ struct Members {
 };
 
 /// "0=tcp:10.0.0.1:7000,1=tcp:10.0.0.2:7000". Error(kInvalidArgument).
-Members parse_members(std::string_view text, std::uint64_t epoch);
+Members parse_members(std::string_view text, std::uint32_t epoch);
 std::string to_string(const Members& members);
 
 /// The members as this node knows them. Thread-safe.
@@ -54,10 +59,14 @@ class Membership {
       : changed_(std::move(changed)), members_(std::make_shared<const Members>(std::move(members))) {}
 
   std::shared_ptr<const Members> now() const GYRE_EXCLUDES(mutex_);
-  /// True where `members` are of a later epoch, and so replace those of now.
+  /// True where `members` are later than those of now, and so replace them.
   bool adopt(Members members) GYRE_EXCLUDES(mutex_);
+  /// True where they are of the next epoch, and so were made of those of now.
+  bool adopt_next(Members members) GYRE_EXCLUDES(mutex_);
 
  private:
+  bool adopt_if(Members members, const std::function<bool(const Members& now)>& replaces) GYRE_EXCLUDES(mutex_);
+
   const std::function<void()> changed_;
   mutable Mutex mutex_;
   std::shared_ptr<const Members> members_ GYRE_GUARDED_BY(mutex_);

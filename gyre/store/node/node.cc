@@ -155,10 +155,17 @@ void Node::fetch_from_source(const Piece& chunk, std::span<std::byte> into, cons
       .limit = limit_, .read_bytes = counts_.source_bytes, .setbacks = counts_.setbacks, .patience = options_.patience};
   fetch(shared, source, *reader, entry.object, chunk.offset_bytes, into, stop, [] { return true; });
   give_back(entry.source, std::move(reader));
-  if (!entry.object.md5 || into.size() != entry.object.size_bytes) return;
+  if (!entry.object.md5) return;
+  if (into.size() != entry.object.size_bytes) {
+    ++counts_.unchecked_md5;
+    return;
+  }
   Md5Sum sum;
   sum.add(into);
-  if (sum.result() == *entry.object.md5) return;
+  if (sum.result() == *entry.object.md5) {
+    ++counts_.checked_md5;
+    return;
+  }
   throw Error(ErrorCode::kCorruptData, fmt::format("{} of {} is damaged: its MD5 is not the one that the source names",
                                                    entry.object.name, source));
 }
@@ -223,12 +230,17 @@ void Node::give_back(std::size_t source, std::unique_ptr<ObjectReader> reader) {
   readers_[source].push_back(std::move(reader));
 }
 
-void Node::change_members(Members members, bool announce) {
-  const auto before = membership_.now();
+void Node::learn_members(Members members) {
   if (!membership_.adopt(std::move(members))) return;
   const auto now = membership_.now();
   options_.logger->info("the members of epoch {}: {}", now->epoch, to_string(*now));
-  if (!announce) return;
+}
+
+void Node::change_members(Members members) {
+  const auto before = membership_.now();
+  if (!membership_.adopt_next(std::move(members))) return;
+  const auto now = membership_.now();
+  options_.logger->info("the members of epoch {}: {}", now->epoch, to_string(*now));
   std::vector<Member> all = now->nodes;
   for (const Member& node : before->nodes) {
     if (!now->has(node.id)) all.push_back(node);
@@ -264,6 +276,8 @@ std::string Node::status() const {
                               {"served_bytes", counts_.served_bytes.load()},
                               {"damaged_chunks", counts_.damaged_chunks.load()},
                               {"unkept_chunks", counts_.unkept_chunks.load()},
+                              {"checked_md5", counts_.checked_md5.load()},
+                              {"unchecked_md5", counts_.unchecked_md5.load()},
                               {"setbacks", counts_.setbacks.load()}};
   return status.dump(2) + "\n";
 }

@@ -49,6 +49,8 @@ struct NodeCounts {
   std::atomic<std::uint64_t> served_bytes{0};   ///< Read here for other nodes.
   std::atomic<std::uint64_t> damaged_chunks{0};
   std::atomic<std::uint64_t> unkept_chunks{0};  ///< Fetched, and not kept: the disk was full.
+  std::atomic<std::uint64_t> checked_md5{0};    ///< Chunks from the sources whose objects' MD5 agreed.
+  std::atomic<std::uint64_t> unchecked_md5{0};  ///< Those of objects of several chunks, which have one MD5 together.
 };
 
 /// One node of a store, without its doors: where a chunk's bytes come from. What it knows of other nodes may be wrong
@@ -71,8 +73,11 @@ class Node {
   /// some of it is not. Error as read().
   bool serve(const Piece& chunk, Reading& reading, bool only_if_present);
 
-  /// Members of a later epoch replace those of now, and are announced to all, the old ones included, where `announce`.
-  void change_members(Members members, bool announce);
+  /// Another node's members replace those of now where they are later.
+  void learn_members(Members members);
+  /// Members of the next epoch, of a person, replace those of now, and are announced to all, the old ones included.
+  /// Others, which were made of a list that is no longer that of now, do not.
+  void change_members(Members members);
 
   /// Another node has connected to this one.
   void lives(std::uint32_t node) { peers_.lives(node); }

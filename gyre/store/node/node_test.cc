@@ -105,12 +105,26 @@ TEST(Members, only_a_later_epoch_is_adopted) {
   Membership membership(members_of({0, 1}), [&] { ++changes; });
   Members next = parse_members("3=tcp:[::1]:9,0=tcp:host:7", 2);
   EXPECT_EQ(Members::decode(next.encode()), next);
+  EXPECT_FALSE(membership.adopt(parse_members("5=tcp:host:7", 1))) << "another command line's";
   EXPECT_TRUE(membership.adopt(next));
   EXPECT_FALSE(membership.adopt(next));
   EXPECT_EQ(changes, 1);
   EXPECT_EQ(to_string(*membership.now()), "0=tcp:host:7,3=tcp:[::1]:9");
+  EXPECT_FALSE(membership.adopt_next(parse_members("0=tcp:a:1", 2))) << "made of a list that is replaced";
+  EXPECT_FALSE(membership.adopt_next(parse_members("0=tcp:a:1", 4)));
   EXPECT_THROW(parse_members("0=tcp:a:1,0=tcp:b:2", 1), Error);
   EXPECT_THROW(parse_members("tcp:a:1", 1), Error);
+}
+
+TEST(Members, of_two_lists_of_one_epoch_all_nodes_take_the_same) {
+  // Else two nodes that were changed at the same time would never agree.
+  const Members one = parse_members("0=tcp:a:1", 2);
+  const Members other = parse_members("0=tcp:b:1", 2);
+  Membership first(members_of({0}), [] {});
+  Membership second(members_of({0}), [] {});
+  for (const Members& list : {one, other}) first.adopt(list);
+  for (const Members& list : {other, one}) second.adopt(list);
+  EXPECT_EQ(*first.now(), *second.now());
 }
 
 TEST(Catalog, its_chunks_cover_each_object_once) {

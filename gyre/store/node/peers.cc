@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "gyre/base/error.h"
 #include "gyre/net/message.h"
 #include "gyre/net/secure_connection.h"
+#include "gyre/store/sources/backoff.h"
 
 namespace gyre::store::node {
 
@@ -20,8 +22,17 @@ constexpr std::chrono::milliseconds kSilenceLimit{5'000};
 constexpr std::chrono::milliseconds kFirstSuspicion{1'000};
 constexpr std::chrono::milliseconds kLongestSuspicion{60'000};
 constexpr std::size_t kMostIdle = 16;
+/// So long a node is asked again that has too many connections.
+constexpr std::chrono::milliseconds kBusyLimit{5'000};
 
 Deadline soon() { return Deadline::after(kSilenceLimit); }
+
+/// The node has too many connections.
+class NodeBusy : public Error {
+ public:
+  explicit NodeBusy(const std::string& peer)
+      : Error(ErrorCode::kResourceExhausted, fmt::format("{} has too many connections", peer)) {}
+};
 
 /// What the node says of itself, its connection being sound.
 class NodeFailure : public Error {
@@ -78,10 +89,11 @@ bool Peers::is_suspect(std::uint32_t node) const {
   return found != suspicions_.end() && SteadyClock::now() < found->second.until;
 }
 
-void Peers::compare_epochs(net::Stream& stream, std::uint64_t epoch) {
+void Peers::compare_members(net::Stream& stream, std::uint64_t stamp) {
   const auto own = membership_.now();
-  if (epoch == own->epoch) return;
-  if (epoch < own->epoch) {
+  const std::uint64_t own_stamp = own->stamp();
+  if (stamp == own_stamp) return;
+  if (stamp < own_stamp) {
     net::send_message(stream, message_type::kSetMembers, own->encode(), soon());
   } else {
     net::send_message(stream, message_type::kGetMembers, {}, soon());
@@ -99,6 +111,7 @@ bool Peers::ask(net::Stream& stream, ReadRequest request, Reading& reading) {
     reading.still_waiting();
     reply = net::receive_message(stream, soon());
   }
+  if (reply.type == message_type::kBusy) throw NodeBusy(stream.peer());
   if (reply.type == message_type::kFailure) throw NodeFailure(decode_failure(reply.payload));
   if (reply.type != message_type::kData && reply.type != message_type::kAbsent) {
     throw Error(ErrorCode::kProtocol, fmt::format("{} sent something else than a reply", stream.peer()));
@@ -115,11 +128,12 @@ bool Peers::ask(net::Stream& stream, ReadRequest request, Reading& reading) {
     left -= piece.size();
     reading.arrived(piece);
   }
-  compare_epochs(stream, data.epoch);
+  compare_members(stream, data.members);
   return found;
 }
 
 bool Peers::read(std::uint32_t node, const ReadRequest& chunk, Reading& reading) {
+  std::optional<Backoff> backoff;
   while (reading.left_bytes() > 0) {
     auto stream = take_idle(node);
     const bool reused = stream != nullptr;
@@ -130,6 +144,12 @@ bool Peers::read(std::uint32_t node, const ReadRequest& chunk, Reading& reading)
       if (!found) return false;
     } catch (const ReaderGone&) {
       throw;  // And the connection, with bytes that nobody takes, ends.
+    } catch (const NodeBusy& error) {
+      reading.still_waiting();
+      if (!backoff) backoff.emplace(kBusyLimit);
+      if (backoff->wait({.reason = error.what()}, {})) continue;
+      suspect(node);
+      throw;
     } catch (const NodeFailure&) {
       give_back(node, std::move(stream));
       throw;
@@ -146,7 +166,8 @@ bool Peers::read(std::uint32_t node, const ReadRequest& chunk, Reading& reading)
 void Peers::announce(const Member& node) {
   const auto stream = connect(node);
   net::send_message(*stream, message_type::kSetMembers, membership_.now()->encode(), soon());
-  static_cast<void>(net::receive_message(*stream, soon()));
+  const net::Message reply = net::receive_message(*stream, soon());
+  if (reply.type == message_type::kMembers) membership_.adopt(Members::decode(reply.payload));
 }
 
 }  // namespace gyre::store::node

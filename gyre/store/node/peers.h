@@ -30,7 +30,7 @@ class Peers {
   /// seconds), …, which make the node suspect for a while; what made the node itself fail; ReaderGone.
   bool read(std::uint32_t node, const ReadRequest& chunk, Reading& reading);
 
-  /// Hands the members of now to a node. Error as read().
+  /// Hands the members of now to a node, and adopts its own where they are later. Error as read().
   void announce(const Member& node);
 
   /// A node has connected to this one: what is held against it was before it started.
@@ -46,7 +46,8 @@ class Peers {
   using Streams = std::vector<std::unique_ptr<net::Stream>>;
 
   bool ask(net::Stream& stream, ReadRequest request, Reading& reading);
-  void compare_epochs(net::Stream& stream, std::uint64_t epoch);
+  /// `stamp`: of the members that the other node knows.
+  void compare_members(net::Stream& stream, std::uint64_t stamp);
   std::unique_ptr<net::Stream> connect(const Member& node) const;
   std::unique_ptr<net::Stream> take_idle(std::uint32_t node) GYRE_EXCLUDES(mutex_);
   void give_back(std::uint32_t node, std::unique_ptr<net::Stream> stream) GYRE_EXCLUDES(mutex_);

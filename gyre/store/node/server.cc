@@ -25,7 +25,9 @@ namespace gyre::store::node {
 
 namespace {
 
-constexpr std::size_t kMostConnections = 1'024;
+/// Those that are asked to come again later, beyond the others; more are closed at once.
+constexpr std::size_t kMostRefused = 64;
+constexpr std::chrono::milliseconds kRefusalLimit{2'000};
 constexpr std::size_t kMostUnixPath = 107;
 constexpr std::size_t kCatalogPartBytes = std::size_t{8} << 20;
 /// Of each connection that has asked for bytes.
@@ -95,8 +97,10 @@ class Server::PeerDoor {
   std::shared_ptr<net::Acceptor> acceptor_;
 };
 
-Server::Server(Node& node, const ChunkFolder& folder, const std::optional<net::Endpoint>& endpoint)
+Server::Server(Node& node, const ChunkFolder& folder, const std::optional<net::Endpoint>& endpoint,
+               std::size_t most_connections)
     : node_(node),
+      most_connections_(most_connections),
       socket_path_(folder.socket().string()),
       listener_(listen_for_clients(socket_path_)),
       stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -157,10 +161,16 @@ void Server::add(std::unique_ptr<net::Stream> stream, Kind kind) {
       if (it->over) over.splice(over.begin(), connections_, it);
       it = next;
     }
-    if (!ending_ && connections_.size() < kMostConnections) {
-      Connection& connection = connections_.emplace_back(Connection{.stream = std::move(stream)});
-      connection.thread = start_thread("serving a connection of a store", [this, &connection, kind] {
-        serve(*connection.stream, kind);
+    const bool serves = connections_.size() < most_connections_ || close_one();
+    if (!ending_ && connections_.size() < most_connections_ + kMostRefused) {
+      Connection& connection = connections_.emplace_back();
+      connection.stream = std::move(stream);
+      connection.thread = start_thread("serving a connection of a store", [this, &connection, kind, serves] {
+        if (serves) {
+          serve(connection, kind);
+        } else {
+          refuse(*connection.stream);
+        }
         const MutexLock again(mutex_);
         connection.over = true;
       });
@@ -169,12 +179,39 @@ void Server::add(std::unique_ptr<net::Stream> stream, Kind kind) {
   for (Connection& connection : over) connection.thread.join();
 }
 
-void Server::serve(net::Stream& stream, Kind kind) {
+bool Server::close_one() {
+  for (Connection& connection : connections_) {
+    // Who asks just now finds the connection closed, and makes another one.
+    if (!connection.rests.exchange(false)) continue;
+    ::shutdown(connection.stream->fd(), SHUT_RDWR);
+    return true;
+  }
+  return false;
+}
+
+void Server::refuse(net::Stream& stream) const {
+  node_.options().logger->warn("the store has {} connections, and refuses one of {}", most_connections_, stream.peer());
+  try {
+    // An answer to what was asked: the end of the connection alone would look like that of this process.
+    static_cast<void>(net::receive_message(stream, Deadline::after(kRefusalLimit)));
+    ByteWriter connections;
+    connections.u32(static_cast<std::uint32_t>(most_connections_));
+    net::send_message(stream, message_type::kBusy, connections.result(), Deadline::after(kRefusalLimit));
+  } catch (const Error& error) {
+    node_.options().logger->debug("{} did not wait for its refusal: {}", stream.peer(), error.what());
+  }
+  ::shutdown(stream.fd(), SHUT_RDWR);
+}
+
+void Server::serve(Connection& connection, Kind kind) {
+  net::Stream& stream = *connection.stream;
   Bytes buffer;
   try {
     for (;;) {
       const net::Message request = net::receive_message(stream, Deadline::never());
+      connection.rests = false;
       answer(stream, kind, request.type, request.payload, buffer);
+      connection.rests = true;
     }
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kPeerLost) {
@@ -188,7 +225,11 @@ void Server::answer(net::Stream& stream, Kind kind, std::uint16_t type, const By
   if (type == message_type::kRead) {
     answer_read(stream, kind, payload, buffer);
   } else if (type == message_type::kSetMembers) {
-    node_.change_members(Members::decode(payload), kind == Kind::kClient);
+    if (kind == Kind::kClient) {
+      node_.change_members(Members::decode(payload));
+    } else {
+      node_.learn_members(Members::decode(payload));
+    }
     net::send_message(stream, message_type::kMembers, node_.membership().now()->encode(), send_deadline());
   } else if (type == message_type::kGetMembers) {
     net::send_message(stream, message_type::kMembers, node_.membership().now()->encode(), send_deadline());
@@ -220,7 +261,7 @@ void Server::answer_read(net::Stream& stream, Kind kind, const Bytes& payload, B
   buffer.resize(kBufferBytes);
   bool announced = false;
   const auto announce = [&](std::uint16_t type, std::uint32_t size_bytes) {
-    const DataReply reply{.epoch = node_.membership().now()->epoch, .size_bytes = size_bytes};
+    const DataReply reply{.members = node_.membership().now()->stamp(), .size_bytes = size_bytes};
     net::send_message(stream, type, reply.encode(), send_deadline());
     announced = true;
   };

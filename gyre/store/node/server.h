@@ -1,5 +1,7 @@
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <functional>
 #include <list>
 #include <memory>
@@ -18,8 +20,13 @@ namespace gyre::store::node {
 /// Unix socket in the store's folder for programs of the same account. A thread for each connection.
 class Server {
  public:
-  /// Listens at both until it is destroyed. Without an endpoint: for this node's clients alone. Error(kIo, …).
-  Server(Node& node, const ChunkFolder& folder, const std::optional<net::Endpoint>& endpoint);
+  static constexpr std::size_t kMostConnections = 1'024;
+
+  /// Listens at both until it is destroyed. Without an endpoint: for this node's clients alone. Where there are
+  /// `most_connections`, a new one takes the place of one that rests between two requests; if none does, it is asked to
+  /// come again later. Error(kIo, …).
+  Server(Node& node, const ChunkFolder& folder, const std::optional<net::Endpoint>& endpoint,
+         std::size_t most_connections = kMostConnections);
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
@@ -27,7 +34,8 @@ class Server {
  private:
   class PeerDoor;
   struct Connection {
-    std::unique_ptr<net::Stream> stream;
+    std::unique_ptr<net::Stream> stream{};
+    std::atomic<bool> rests = false;  ///< It has been served, and has not asked again.
     bool over = false;
     std::thread thread{};
   };
@@ -35,12 +43,16 @@ class Server {
 
   void accept_clients();
   void add(std::unique_ptr<net::Stream> stream, Kind kind) GYRE_EXCLUDES(mutex_);
-  void serve(net::Stream& stream, Kind kind);
+  /// Closes one that rests; false where none does.
+  bool close_one() GYRE_REQUIRES(mutex_);
+  void serve(Connection& connection, Kind kind);
+  void refuse(net::Stream& stream) const;
   void answer(net::Stream& stream, Kind kind, std::uint16_t type, const Bytes& payload, Bytes& buffer);
   void answer_read(net::Stream& stream, Kind kind, const Bytes& payload, Bytes& buffer);
   void send_catalog(net::Stream& stream);
 
   Node& node_;
+  const std::size_t most_connections_;
   const std::string socket_path_;
   UniqueFd listener_;
   UniqueFd stop_;  ///< An eventfd.

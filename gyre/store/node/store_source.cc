@@ -83,6 +83,8 @@ class StoreReader : public ObjectReader {
       try {
         client_->read(*entry, offset_bytes + done, piece);
       } catch (const Error& error) {
+        if (error.code() == ErrorCode::kResourceExhausted)  // It has too many connections.
+          return {.bytes = done, .setback = Setback{.reason = error.what()}};
         if (!is_of_daemon(error)) throw;
         const ReadOutcome outcome = read_from_origin(known, offset_bytes + done, piece, error);
         if (outcome.setback) return {.bytes = done + outcome.bytes, .setback = outcome.setback};

@@ -29,7 +29,7 @@ ReadRequest ReadRequest::decode(std::span<const std::byte> bytes) {
 
 Bytes DataReply::encode() const {
   ByteWriter writer;
-  writer.u64(epoch);
+  writer.u64(members);
   writer.u32(size_bytes);
   return writer.take();
 }
@@ -37,7 +37,7 @@ Bytes DataReply::encode() const {
 DataReply DataReply::decode(std::span<const std::byte> bytes) {
   ByteReader reader(bytes, "a reply of a node");
   DataReply reply;
-  reply.epoch = reader.u64();
+  reply.members = reader.u64();
   reply.size_bytes = reader.u32();
   return reply;
 }

@@ -35,6 +35,7 @@ constexpr std::uint16_t kMembers = 0x5315;
 constexpr std::uint16_t kCatalogPart = 0x5316;
 constexpr std::uint16_t kStatus = 0x5317;
 constexpr std::uint16_t kSecret = 0x5318;  ///< ChunkSecret's 32 bytes; empty where chunks are not encrypted.
+constexpr std::uint16_t kBusy = 0x5319;    ///< Too many connections (u32): ask again later. The connection ends.
 }  // namespace message_type
 
 /// A range of a chunk, within kMostReadBytes.
@@ -52,7 +53,7 @@ struct ReadRequest {
 
 /// Announces the bytes.
 struct DataReply {
-  std::uint64_t epoch = 0;  ///< Of the members that the sender knows.
+  std::uint64_t members = 0;  ///< Members::stamp() of those that the sender knows.
   std::uint32_t size_bytes = 0;
 
   Bytes encode() const;
