@@ -35,6 +35,8 @@ class ReadableFile {
   /// These parts will be read soon, the first one first: a file that lies far away begins to fetch them. Returns at
   /// once, and never fails.
   virtual void will_read(std::span<const FileRange> /*ranges*/) const {}
+  /// Whether a part can be read without waiting for a server. It may have to be, all the same, a moment later.
+  virtual bool is_here(const FileRange& /*range*/) const { return true; }
 };
 
 /// What stands under a name. Links count as what they lead to.

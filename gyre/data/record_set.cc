@@ -297,8 +297,21 @@ void RecordReader::read_ahead(StageClock& clock) {
     const std::size_t file = set_.file_of(sample);
     const RecordSet::File& of = set_.files_[file];
     if (!is_shared(of) || (of.contents_bytes > kSmallFileBytes && !of.places.empty())) continue;
+    if (cache_->knows(file)) continue;
+    if (announce_if_away(file)) continue;
     if (cache_->read_ahead(file, [&](Contents& contents) { load(file, contents, clock); })) return;
   }
+}
+
+bool RecordReader::announce_if_away(std::size_t file) {
+  try {
+    const auto opened = open(file);
+    const FileRange whole{.size_bytes = opened->size_bytes()};
+    if (opened->is_here(whole)) return false;
+    cache_->announce(file, [&] { opened->will_read({&whole, 1}); });
+  } catch (const Error&) {  // Whoever asks for it gets the same.
+  }
+  return true;
 }
 
 }  // namespace gyre::data

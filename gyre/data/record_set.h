@@ -108,8 +108,11 @@ class RecordReader : public SampleReader {
   void load(std::size_t file, Contents& contents, StageClock& clock);
   /// The file, whose records lie where they did when they were counted.
   std::shared_ptr<const ReadableFile> open(std::size_t file) const;
-  /// One of the files that will be asked for soon.
+  /// One of the files that will be asked for soon, if it is here. Those that are not are announced: a server that is
+  /// silent must not hold up the record that this reader is to read.
   void read_ahead(StageClock& clock);
+  /// False where the file is here.
+  bool announce_if_away(std::size_t file);
   const std::vector<RecordPlace>& places() const;
 
   const RecordSet& set_;

@@ -279,6 +279,32 @@ def test_a_loader_that_waits_for_a_silent_server_can_be_left(records: Path) -> N
         released.set()
 
 
+def test_a_silent_server_does_not_hold_up_the_files_of_another(tmp_path: Path) -> None:
+    """Threads that waited for the first file read the second one ahead, from a server that said nothing for the two
+    minutes and more that it was waited for; meanwhile the first batch lacked their samples."""
+    examples = [{"x": bytes(3000), "label": number} for number in range(64)]
+    for part in range(2):
+        write_tfrecords(tmp_path / f"part-{part}.tfrecord", examples, compression="gzip")
+    silent, released = threading.Event(), threading.Event()
+
+    def choose(name: str, _number: int) -> None:
+        if silent.is_set() and name == "part-1.tfrecord":
+            released.wait(LONGEST_SILENCE_SECONDS)
+        elif silent.is_set():
+            time.sleep(0.5)  # So long that all threads wait for it.
+
+    with fault_server(files_of(tmp_path), choose) as server:
+        loader = Loader(server.url, FIELDS, batch_size=8, shuffle=False, threads=4, output="numpy")
+        silent.set()
+        began = time.monotonic()
+        batches = iter(loader)
+        assert next(batches)["label"].ravel().tolist() == list(range(8))
+        assert time.monotonic() - began < LONGEST_SILENCE_SECONDS / 2
+        released.set()
+        assert sum(batch.counted for batch in batches) == 120
+        assert server.requests["part-1.tfrecord"] <= server.requests["part-0.tfrecord"] + 1, "read once, as the first"
+
+
 @needs_azurite
 def test_no_message_shows_a_signature(tmp_path: Path, records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with azurite(tmp_path) as server:

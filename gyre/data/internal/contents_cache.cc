@@ -172,4 +172,14 @@ bool ContentsCache::read_ahead(std::size_t file, const Load& load) {
   return true;
 }
 
+bool ContentsCache::knows(std::size_t file) {
+  const MutexLock lock(mutex_);
+  return entries_.contains(file);
+}
+
+void ContentsCache::announce(std::size_t file, const std::function<void()>& announce) {
+  const MutexLock lock(mutex_);
+  if (!entries_.contains(file)) announce();
+}
+
 }  // namespace gyre::data::internal

@@ -60,6 +60,12 @@ class ContentsCache : public std::enable_shared_from_this<ContentsCache> {
   /// are thrown when it is asked for.
   bool read_ahead(std::size_t file, const Load& load) GYRE_EXCLUDES(mutex_);
 
+  /// Whether a file is there, or a thread reads it, as of now.
+  bool knows(std::size_t file) GYRE_EXCLUDES(mutex_);
+  /// Calls `announce`, which is short, for a file that will be asked for soon, unless it is known. That is one
+  /// step: what is announced is read afterwards, and not by a thread that had just done so before.
+  void announce(std::size_t file, const std::function<void()>& announce) GYRE_EXCLUDES(mutex_);
+
  private:
   struct Entry {
     std::shared_ptr<FileContents> contents;  ///< Null while it is read …

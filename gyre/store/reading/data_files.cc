@@ -81,6 +81,7 @@ class RemoteFile : public data::ReadableFile {
   }
 
   void will_read(std::span<const data::FileRange> ranges) const override { ahead_.expect(place_, ranges); }
+  bool is_here(const data::FileRange& range) const override { return ahead_.holds(*place_.object, range); }
 
  private:
   static std::uint64_t most_now() { return 2 * ReadAhead::kPieceBytes; }

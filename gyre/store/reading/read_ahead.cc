@@ -160,6 +160,17 @@ ReadAhead::Taken ReadAhead::take(const Object& object, std::uint64_t offset_byte
   return {.bytes = 0, .until = next_part(object, offset_bytes)};
 }
 
+bool ReadAhead::holds(const Object& object, const data::FileRange& range) const {
+  const MutexLock lock(mutex_);
+  const std::uint64_t end = range.offset_bytes + range.size_bytes;
+  for (std::uint64_t offset = range.offset_bytes; offset < end;) {
+    const auto part = find(object, offset);
+    if (!part || part->state != State::kThere) return false;
+    offset = part->end();
+  }
+  return true;
+}
+
 std::uint64_t ReadAhead::used_bytes() const {
   const MutexLock lock(mutex_);
   return used_bytes_;

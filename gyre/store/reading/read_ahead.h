@@ -48,6 +48,9 @@ class ReadAhead {
   /// Errors of the fetching are not thrown: the caller's own reading will meet them.
   Taken take(const Object& object, std::uint64_t offset_bytes, std::span<std::byte> into) GYRE_EXCLUDES(mutex_);
 
+  /// Whether all of this part is there, to be taken without waiting.
+  bool holds(const Object& object, const data::FileRange& range) const GYRE_EXCLUDES(mutex_);
+
   /// How much it has fetched and not handed out.
   std::uint64_t used_bytes() const GYRE_EXCLUDES(mutex_);
 

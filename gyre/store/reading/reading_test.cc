@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -112,9 +113,11 @@ TEST_F(ReadAheadTest, what_was_announced_is_fetched_once_and_forgotten) {
   for (std::uint64_t i = 0; i < 64; ++i) parts.push_back({.offset_bytes = i * 16'384, .size_bytes = 16'384});
   ahead.expect(place_, parts);
   ahead.expect(place_, parts);  // Again: nothing new.
+  while (!ahead.holds(object_, {.offset_bytes = 1'000, .size_bytes = 900'000})) std::this_thread::yield();
   for (const data::FileRange& part : parts) read(ahead, part.offset_bytes, part.size_bytes);
   EXPECT_EQ(source_.sent_bytes, object_.size_bytes);
   EXPECT_EQ(ahead.used_bytes(), 0U);
+  EXPECT_FALSE(ahead.holds(object_, {.offset_bytes = 1'000, .size_bytes = 1}));
 }
 
 TEST_F(ReadAheadTest, any_readings_and_announcements_give_the_right_bytes) {
