@@ -33,7 +33,10 @@ void MemoryCredits::give(std::uint64_t bytes) {
 }
 
 Flights::Flights(int threads, std::uint64_t memory_bytes, Fetch fetch, Ahead ahead)
-    : fetch_(std::move(fetch)), ahead_(std::move(ahead)), credits_(std::make_shared<MemoryCredits>(memory_bytes)) {
+    : fetch_(std::move(fetch)),
+      ahead_(std::move(ahead)),
+      most_ahead_(threads - threads / 4),
+      credits_(std::make_shared<MemoryCredits>(memory_bytes)) {
   for (int i = 0; i < threads; ++i) threads_.push_back(start_thread("fetching chunks", [this] { work(); }));
 }
 
@@ -92,7 +95,7 @@ void Flights::work() {
       const std::shared_ptr<Flight> flight = flights_.at(number_of(chunk));
       lock.unlock();
       fly(chunk, flight);
-    } else if (!nothing_ahead_) {
+    } else if (!nothing_ahead_ && ahead_under_way_ < most_ahead_) {
       lock.unlock();
       go_ahead();
     } else if (!stop_.stop_requested()) {
@@ -117,6 +120,7 @@ void Flights::go_ahead() {
     lock.lock();
   }
   --ahead_under_way_;
+  changed_.notify_all();
 }
 
 void Flights::fly(const Piece& chunk, const std::shared_ptr<Flight>& flight) {

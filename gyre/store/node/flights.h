@@ -37,7 +37,8 @@ class MemoryCredits {
 };
 
 /// The chunks that a node is fetching, each once whoever asks for it, by a fixed number of threads. Chunks that
-/// somebody waits for come first; in between the threads fetch ahead. Thread-safe.
+/// somebody waits for come first; in between the threads fetch ahead, all but a quarter of them: what somebody waits
+/// for must not wait for a source that is silent. Thread-safe.
 class Flights {
  public:
   using FetchedBytes = std::shared_ptr<const Bytes>;
@@ -82,6 +83,7 @@ class Flights {
 
   const Fetch fetch_;
   const Ahead ahead_;
+  const int most_ahead_;  ///< Threads that fetch ahead.
   std::shared_ptr<MemoryCredits> credits_;
   std::stop_source stop_;
   mutable Mutex mutex_;

@@ -19,6 +19,7 @@
 #include "gyre/net/endpoint.h"
 #include "gyre/net/socket.h"
 #include "gyre/store/node/client.h"
+#include "gyre/store/node/flights.h"
 #include "gyre/store/sources/local.h"
 
 namespace gyre::store::node {
@@ -127,6 +128,32 @@ TEST(Server, no_change_of_the_nodes_is_lost) {
   EXPECT_EQ(all.nodes.size(), kThreads + 1) << to_string(all);
   EXPECT_EQ(all.epoch, kThreads + 1) << "of " << changes
                                      << " changes those that were made of an older list are refused";
+}
+
+TEST(Flights, what_is_fetched_ahead_from_a_silent_source_leaves_threads_for_others) {
+  // All threads waited for one source, and with them the readers of another one.
+  std::vector<Object> objects;
+  for (int i = 0; i < 20; ++i) objects.push_back({.name = std::to_string(i), .size_bytes = 10, .version = "v"});
+  std::vector<Listing> listings;
+  listings.push_back({.source = "here", .objects = std::move(objects)});
+  const Catalog catalog(make_manifest(std::move(listings), Inflation::kNone));
+  std::atomic<std::size_t> next{1};
+  std::atomic<int> silent{0};
+  Flights flights(
+      8, 1'000,
+      [&](const Piece& chunk, std::span<std::byte>, const std::stop_token& stop) {
+        if (chunk.entry == 0) return;
+        ++silent;
+        while (!stop.stop_requested()) std::this_thread::yield();
+        throw Error(ErrorCode::kAborted, "stopped");
+      },
+      [&] {
+        const std::size_t entry = next++;
+        return entry < 20 ? Flights::Step{.chunk = catalog.chunk(entry, 0)} : Flights::Step{.is_last = true};
+      });
+  while (silent < 6) std::this_thread::yield();
+  EXPECT_EQ(flights.demand(catalog.chunk(0, 0), [] {})->size(), 10U);
+  EXPECT_EQ(silent, 6);
 }
 
 }  // namespace
