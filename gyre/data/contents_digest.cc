@@ -7,6 +7,7 @@
 #include <numeric>
 #include <span>
 
+#include "gyre/base/bytes.h"
 #include "gyre/base/checksum.h"
 #include "gyre/data/internal/parallel.h"
 
@@ -76,7 +77,13 @@ ContentsDigest digest_contents(const std::vector<std::string>& names, const File
   };
   for_each_file([](const ReadableFile& file) { return file.size_bytes(); });
   const std::uint64_t sizes = checksum_of(numbers);
-  if (open.folders().are_far()) return {.sizes = sizes, .contents = std::nullopt};
+  if (open.folders().are_far()) {
+    for_each_file([](const ReadableFile& file) { return xxh3_64(as_bytes(file.version())); });
+    const std::uint64_t place = xxh3_64(as_bytes(fmt::format("{}", fmt::join(names, "\n"))));
+    return {.sizes = sizes,
+            .contents = std::nullopt,
+            .versions = ContentsDigest::Versions{.place = place, .versions = checksum_of(numbers)}};
+  }
   const std::uint64_t bytes = std::accumulate(numbers.begin(), numbers.end(), std::uint64_t{0});
   const bool whole = bytes <= limits.whole_bytes && files.size() < limits.files;
   const std::uint64_t pieces = std::max<std::uint64_t>(1, limits.pieces / files.size());

@@ -14,6 +14,15 @@ namespace gyre::data {
 struct ContentsDigest {
   std::uint64_t sizes = 0;                ///< Of the sizes of files.
   std::optional<std::uint64_t> contents;  ///< Of what they hold; nothing where they are far away (Folders::are_far()).
+  /// Of those that are far away: of their versions (ReadableFile::version()), which only those of the same place share,
+  /// and of the names by which that place was given.
+  struct Versions {
+    std::uint64_t place = 0;
+    std::uint64_t versions = 0;
+
+    friend bool operator==(const Versions&, const Versions&) = default;
+  };
+  std::optional<Versions> versions{};
 };
 
 /// How much is read for it: a few seconds' worth.

@@ -7,7 +7,9 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gyre/base/file.h"
@@ -72,6 +74,52 @@ TEST(ContentsDigest, an_image_in_the_place_of_another_one_shows) {
     write(files.path("set/cat/1.jpg"), "first");
     EXPECT_EQ(digest(set, limits).contents, before.contents);
   }
+}
+
+/// A file of a server: its version is an ETag.
+class FarFile : public ReadableFile {
+ public:
+  FarFile(const std::string& name, std::string version) : file_(open_local_file(name)), version_(std::move(version)) {}
+
+  const std::string& name() const override { return file_->name(); }
+  std::uint64_t size_bytes() const override { return file_->size_bytes(); }
+  std::string version() const override { return version_; }
+  void read_at(std::uint64_t offset_bytes, std::span<std::byte> into) const override {
+    file_->read_at(offset_bytes, into);
+  }
+
+ private:
+  std::unique_ptr<const ReadableFile> file_;
+  std::string version_;
+};
+
+class FarFolders : public Folders {
+ public:
+  FileKind kind(const std::string& name) const override { return local_folders()->kind(name); }
+  std::vector<FolderEntry> list(const std::string& folder) const override { return local_folders()->list(folder); }
+  bool are_far() const override { return true; }
+};
+
+TEST(ContentsDigest, of_files_that_are_far_away_the_versions_are_compared) {
+  // A run went on with other labels where an object was replaced by one of the same size.
+  RecordFiles files;
+  files.add(10, Compression::kNone, 100);
+  files.add(10, Compression::kNone, 100);
+  std::string etag = "\"1\"";
+  const FileOpener open(
+      [&](const std::string& name) {
+        return std::make_unique<FarFile>(name, name == files.names()[1] ? etag : "\"0\"");
+      },
+      std::make_shared<FarFolders>());
+  const auto far_digest = [&] { return digest_contents(files.names(), open, *open_samples(files.names(), open, {})); };
+  const ContentsDigest before = far_digest();
+  EXPECT_FALSE(before.contents);
+  ASSERT_TRUE(before.versions);
+  EXPECT_EQ(far_digest().versions, before.versions);
+  etag = "\"2\"";
+  EXPECT_EQ(far_digest().sizes, before.sizes);
+  EXPECT_EQ(far_digest().versions->place, before.versions->place);
+  EXPECT_NE(far_digest().versions->versions, before.versions->versions);
 }
 
 TEST(ContentsDigest, of_a_part_held_out_the_other_part_does_not_matter) {

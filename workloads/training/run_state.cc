@@ -302,15 +302,16 @@ std::vector<Sameness> RunState::samenesses() const {
 }
 
 std::vector<Sameness> RunState::samples_samenesses() const {
-  const auto of = [](const char* key, const char* what, const std::string& value) {
-    return Sameness{.key = key,
+  const auto of = [](std::string key, const char* what, const std::string& value) {
+    return Sameness{.key = std::move(key),
                     .name = fmt::format("the digest of the training files' {}", what),
                     .value = value,
                     .meaning = "the epoch in which the run stopped begins again, with the present samples",
                     .of_order = true};
   };
   return {of("files", "names", samples_.names), of("sizes", "sizes", samples_.sizes),
-          of("contents", "contents", samples_.contents)};
+          of("contents", "contents", samples_.contents),
+          of("versions-" + samples_.place, "versions", samples_.versions)};
 }
 
 RunState::Changes RunState::changes_since(const train::Checkpoint& saved) const {

@@ -12,9 +12,12 @@ DigestSamples digests_of(std::vector<std::string> files, data::FileOpener open,
                          std::shared_ptr<const data::SampleSet> samples, data::SampleOptions how) {
   return [files = std::move(files), open = std::move(open), samples = std::move(samples), how = std::move(how)] {
     const data::ContentsDigest found = data::digest_contents(files, open, *samples);
+    const auto& versions = found.versions;
     return SampleDigests{.names = fmt::format("{:016x}", data::files_checksum(files, open, *samples, how)),
                          .sizes = fmt::format("{:016x}", found.sizes),
-                         .contents = found.contents ? fmt::format("{:016x}", *found.contents) : ""};
+                         .contents = found.contents ? fmt::format("{:016x}", *found.contents) : "",
+                         .place = versions ? fmt::format("{:016x}", versions->place) : "",
+                         .versions = versions ? fmt::format("{:016x}", versions->versions) : ""};
   };
 }
 

@@ -13,9 +13,11 @@ namespace gyre::training {
 
 /// What tells whether two runs read the same samples, as text for checkpoints.
 struct SampleDigests {
-  std::string names;     ///< data::files_checksum().
-  std::string sizes;     ///< These two are those of data::ContentsDigest.
-  std::string contents;  ///< Empty where the files are far away.
+  std::string names;       ///< data::files_checksum().
+  std::string sizes;       ///< These two are those of data::ContentsDigest.
+  std::string contents;    ///< Empty where the files are far away.
+  std::string place{};     ///< Where that is; else empty.
+  std::string versions{};  ///< Of the files, there: in other places the same files have others.
 };
 
 /// Computes them when it is called, which reads from the files: one rank does that for all.
