@@ -17,6 +17,7 @@
 #include "apps/gyre/parameter_server_command.h"
 #include "apps/gyre/python_shims.h"
 #include "gyre/base/cores.h"
+#include "gyre/base/gpus.h"
 #include "gyre/base/parse.h"
 #include "gyre/base/process.h"
 #include "gyre/base/reach.h"
@@ -116,8 +117,11 @@ bool RunCommand::as_torchrun() const {
 
 int RunCommand::rank_count() const {
   if (!ranks_.empty() && !ranks_per_node_.empty()) throw UsageError("give either -n or --nproc-per-node");
-  if (ranks_per_node_ == "gpu")
-    throw UsageError("--nproc-per-node gpu: Gyre's ranks compute on the CPU; give a number");
+  if (ranks_per_node_ == "gpu") {
+    const int gpus = count_gpus(environment_variable("CUDA_VISIBLE_DEVICES"));
+    if (gpus > 0) return std::min(gpus, launch::kMostRanksPerHost);
+    throw UsageError("--nproc-per-node gpu: this host shows no NVIDIA GPU (/dev/nvidia0); give a number");
+  }
   if (ranks_per_node_ == "auto" || ranks_per_node_ == "cpu") return usable_cores();
   if (!ranks_per_node_.empty()) {
     return static_cast<int>(parse_integer(ranks_per_node_, "--nproc-per-node", 1, launch::kMostRanksPerHost));
@@ -184,6 +188,8 @@ std::vector<std::string> RunCommand::full_environment(const std::vector<std::str
   }
   if (no_stall_check_) set_variable(environment, "GYRE_STALL_WARNING_SECONDS=0");
   if (mark_cycles_) set_variable(environment, "GYRE_TIMELINE_MARK_CYCLES=1");
+  constexpr int kMostDevices = 1024;
+  set_number(devices_per_rank_, "--devices-per-rank", "GYRE_DEVICES_PER_RANK", 1, kMostDevices);
   for (const std::string& variable : variables_) {
     const std::size_t equals = variable.find('=');
     if (equals == 0 || equals == std::string::npos) {

@@ -118,6 +118,7 @@ class RunCommand {
   std::string stall_warning_;
   std::string stall_failure_;
   std::string log_level_;
+  std::string devices_per_rank_;
   bool no_stall_check_ = false;
   bool mark_cycles_ = false;
   std::vector<std::string> ignored_;

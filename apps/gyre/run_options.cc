@@ -119,6 +119,9 @@ void RunCommand::add_own_options() {
       ->capture_default_str();
   add("--stdin", input_, "The rank that gets this command's stdin; default 0, on a terminal while it reads input",
       "RANK|none");
+  add("--devices-per-rank", devices_per_rank_,
+      "Show each rank only this many GPUs of its host, for programs that use the first they see; default: all of them",
+      "K");
   verb_->add_flag("-v,--verbose", verbosity_,
                   "Show what is started, and every traceback; twice: the ranks log in detail");
   verb_->set_version_flag("--version", "gyre " GYRE_VERSION);
@@ -140,7 +143,8 @@ void RunCommand::add_torchrun_options() {
   const auto add = [&](const char* name, std::string& value, const char* text, const char* type_name) {
     return with_value(verb_->add_option(name, value, text))->type_name(type_name)->group(kGroup);
   };
-  add("--nproc-per-node", ranks_per_node_, "Number of ranks on this host; auto, cpu: one per core", "N");
+  add("--nproc-per-node", ranks_per_node_,
+      "Number of ranks on this host; auto, cpu: one per core; gpu: one per NVIDIA GPU", "N");
   add("--nnodes", nodes_, "Number of hosts; start this command on each of them", "N");
   add("--node-rank", node_rank_, "This host's number, from 0", "K");
   add("--rdzv-endpoint", rendezvous_endpoint_,

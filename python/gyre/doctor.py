@@ -23,6 +23,7 @@ from gyre.errors import Error
 from gyre.launch.program import find_program
 
 SHARED_MEMORY_FOLDER = Path("/dev/shm")
+DEVICE_FOLDER = Path("/dev")
 LEAST_SHARED_MEMORY_BYTES = 1 << 30
 LEAST_OPEN_FILES = 1024
 SELF_TEST_SECONDS = 60
@@ -123,9 +124,7 @@ def _torch() -> Iterator[Finding]:
 
     yield _torch_version(str(torch.__version__))
     yield _programs_with_libtorch(str(torch.__version__))
-    accelerator = torch.accelerator.current_accelerator(check_available=True)
-    if accelerator is not None:
-        yield _devices(accelerator.type, torch.accelerator.device_count())
+    yield from _devices()
     if not dist.is_available():
         yield Finding(
             "backend gyre", "wrong", "this torch was built without torch.distributed", "install another torch"
@@ -144,20 +143,63 @@ def _torch() -> Iterator[Finding]:
         yield Finding("backend gyre", "ok", 'init_process_group("gyre") works without an import')
 
 
-def _devices(kind: str, count: int) -> Finding:
-    text = (
-        f"torch sees {count} of type '{kind}'; Gyre leaves their tensors in torch.distributed to torch's backend for "
-        "them, exchanges those of gyre.torch through host memory, and has never run on hardware with one "
-        "(docs/guide/gpu.md)"
-    )
-    return Finding("devices", "note", text, f'init_process_group("cpu:gyre,{kind}:BACKEND") names another BACKEND')
+def _devices() -> Iterator[Finding]:
+    """Nothing where torch knows of no device but the CPU, and the machine shows none."""
+    import torch  # noqa: PLC0415  As above.
+
+    found = torch.accelerator.current_accelerator(check_available=True)
+    built_for = torch.accelerator.current_accelerator()
+    if found is not None:
+        yield _delegate(found.type, torch.accelerator.device_count())
+        yield _locked_memory()
+    elif built_for is not None:
+        why = "its driver may not answer" if _nvidia_gpus() else f"{DEVICE_FOLDER} shows no NVIDIA GPU"
+        remedy = "nvidia-smi shows what the driver says; containers need theirs named (Docker: --gpus all)"
+        yield Finding("devices", "note", f"torch is built for '{built_for.type}', and sees none: {why}", remedy)
+    elif _nvidia_gpus():
+        text = f"{DEVICE_FOLDER} shows NVIDIA GPUs ({_nvidia_gpus()}), and torch is built for CPUs only"
+        yield Finding("devices", "note", text, "install torch's CUDA build: https://pytorch.org/get-started/locally")
+
+
+def _nvidia_gpus() -> int:
+    return sum(path.name.removeprefix("nvidia").isdecimal() for path in DEVICE_FOLDER.glob("nvidia*"))
+
+
+def _delegate(kind: str, count: int) -> Finding:
+    from gyre._devices import delegates  # noqa: PLC0415  As above.
+
+    seen = f"torch sees {count} of type '{kind}'"
+    backend = delegates.default_of(kind)
+    if backend is None:
+        text = f"{seen}, and has no backend for them: their tensors are exchanged through host memory"
+        remedy = "see docs/guide/gpu.md"
+    elif delegates.is_missing(backend):
+        text = f"{seen}, and was built without {backend}, which it takes for them"
+        remedy = f'install another torch, or name "{kind}:gyre", which goes through host memory'
+    else:
+        text = f"{seen}; their tensors go to torch's backend {backend}"
+        remedy = f'init_process_group("cpu:gyre,{kind}:BACKEND") names another BACKEND'
+    return Finding("devices", "note", f"{text}; Gyre has never run on hardware with one (docs/guide/gpu.md)", remedy)
+
+
+def _locked_memory() -> Finding:
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    if soft == resource.RLIM_INFINITY:
+        return Finding("locked memory", "ok", "no limit")
+    text = f"{soft >> 10} KiB; host memory for the tensors of devices is pinned, and copies are slower if it cannot be"
+    return Finding("locked memory", "note", text, "ulimit -l unlimited (Docker: --ulimit memlock=-1)")
 
 
 def _torch_version(version: str) -> Finding:
+    import torch  # noqa: PLC0415  As above.
+
+    kinds = {"CUDA": "cuda", "ROCm": "hip", "XPU": "xpu"}
+    built = {kind: getattr(torch.version, name, None) for kind, name in kinds.items()}
+    text = next((f"{version}, built for {kind} {found}" for kind, found in built.items() if found), version)
     tested = " and ".join(TESTED_TORCH_VERSIONS)
     if _minor(version) in TESTED_TORCH_VERSIONS:
-        return Finding("torch", "ok", version)
-    return Finding("torch", "note", f"{version}; Gyre is tested with {tested}")
+        return Finding("torch", "ok", text)
+    return Finding("torch", "note", f"{text}; Gyre is tested with {tested}")
 
 
 def _programs_with_libtorch(version: str) -> Finding:

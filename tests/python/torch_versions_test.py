@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from gyre._devices import delegates
 from gyre.core import _core
 
 from gyre import doctor
@@ -49,12 +50,58 @@ def test_the_doctor_says_what_works_with_this_torch() -> None:
     assert SAME or programs.remedy == f"{sys.executable} -m pip install torch=={_core.libtorch_version}"
 
 
+def devices_line() -> doctor.Finding | None:
+    return next((finding for finding in doctor.examine(self_test=False) if finding.name == "devices"), None)
+
+
+def let_torch_see(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    def current(*, check_available: bool = False) -> torch.device | None:
+        return torch.device("cuda") if count or not check_available else None
+
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", current)
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: count)
+
+
 def test_the_doctor_says_that_nothing_has_run_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "devices" not in {finding.name for finding in doctor.examine(self_test=False)}
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: torch.device("cuda"))
-    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
-    (devices,) = (finding for finding in doctor.examine(self_test=False) if finding.name == "devices")
+    let_torch_see(monkeypatch, 2)
+    devices = devices_line()
+    assert devices is not None
     assert devices.state == "note"
     assert "2 of type 'cuda'" in devices.text
     assert "never run on hardware" in devices.text
+    monkeypatch.setattr(delegates, "is_missing", lambda _: False)
+    devices = devices_line()
+    assert devices is not None
+    assert "go to torch's backend nccl" in devices.text
     assert "cpu:gyre,cuda:BACKEND" in devices.remedy
+    monkeypatch.setattr(delegates, "is_missing", lambda _: True)
+    devices = devices_line()
+    assert devices is not None
+    assert "built without nccl" in devices.text
+    assert "cuda:gyre" in devices.remedy
+
+
+@pytest.mark.parametrize(("gpus", "why"), [(0, "shows no NVIDIA GPU"), (2, "its driver may not answer")])
+def test_the_doctor_says_what_a_torch_for_gpus_lacks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gpus: int, why: str
+) -> None:
+    let_torch_see(monkeypatch, 0)
+    monkeypatch.setattr(doctor, "DEVICE_FOLDER", tmp_path)
+    for name in [f"nvidia{number}" for number in range(gpus)] + ["nvidiactl"]:
+        (tmp_path / name).touch()
+    devices = devices_line()
+    assert devices is not None
+    assert devices.text.startswith("torch is built for 'cuda', and sees none"), devices
+    assert why in devices.text
+
+
+def test_the_doctor_says_that_a_torch_for_cpus_leaves_gpus_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: None)
+    monkeypatch.setattr(doctor, "DEVICE_FOLDER", tmp_path)
+    assert devices_line() is None
+    (tmp_path / "nvidia0").touch()
+    devices = devices_line()
+    assert devices is not None
+    assert "shows NVIDIA GPUs (1), and torch is built for CPUs only" in devices.text

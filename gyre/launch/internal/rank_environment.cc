@@ -10,6 +10,7 @@
 
 #include "gyre/base/launch_contract.h"
 #include "gyre/base/random.h"
+#include "gyre/launch/internal/device_masks.h"
 
 namespace gyre::launch {
 
@@ -128,6 +129,7 @@ std::vector<std::string> rank_environment(const JobEnvironment& job, int local_r
   if (!job.marker.empty()) environment.push_back(job.marker);
   set_torchrun_variables(environment, job, local_rank);
   set_horovodrun_variables(environment, job, local_rank);
+  if (local_rank < local_worker_count(job)) set_device_masks(environment, local_rank);
   if (job.timeline) set_variable(environment, "GYRE_TIMELINE", *job.timeline);
   if (job.log_level) set_variable(environment, "GYRE_LOG_LEVEL", *job.log_level);
   // Into a pipe Python would write 8 KB at a time, and a rank that is killed would take its last lines along.

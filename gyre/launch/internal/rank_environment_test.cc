@@ -8,11 +8,14 @@
 #include <numeric>
 #include <string>
 
+#include "gyre/base/error.h"
+
 namespace gyre::launch {
 namespace {
 
 using testing::Contains;
 using testing::Each;
+using testing::HasSubstr;
 using testing::IsSupersetOf;
 using testing::Not;
 using testing::StartsWith;
@@ -122,6 +125,40 @@ TEST(rank_environment, options_of_the_launcher_win_over_the_environment) {
   const auto environment = rank_environment(job, 0);
   EXPECT_THAT(environment, IsSupersetOf({"GYRE_LOG_LEVEL=info", "GYRE_TIMELINE=/tmp/trace.json"}));
   EXPECT_THAT(environment, Not(Contains("GYRE_TIMELINE=old")));
+}
+
+TEST(rank_environment, shows_all_devices_unless_ranks_are_to_have_their_own) {
+  JobEnvironment job = job_of(2, 8);
+  EXPECT_THAT(rank_environment(job, 1), Each(Not(StartsWith("CUDA_VISIBLE_DEVICES="))));
+  job.inherited.emplace_back("CUDA_VISIBLE_DEVICES=2,3,GPU-5");
+  EXPECT_THAT(rank_environment(job, 1), Contains("CUDA_VISIBLE_DEVICES=2,3,GPU-5"));
+}
+
+TEST(rank_environment, gives_each_rank_its_share_of_the_devices) {
+  JobEnvironment job = job_of(3, 8);
+  job.inherited.emplace_back("GYRE_DEVICES_PER_RANK=2");
+  EXPECT_THAT(rank_environment(job, 2), IsSupersetOf({"CUDA_VISIBLE_DEVICES=4,5", "HIP_VISIBLE_DEVICES=4,5",
+                                                      "ZE_AFFINITY_MASK=4,5", "ASCEND_RT_VISIBLE_DEVICES=4,5"}));
+  EXPECT_THAT(rank_environment(job, 2), Contains("LOCAL_RANK=2"));
+  // A mask that is there is divided, and no other vendor's is made.
+  job.inherited.emplace_back("CUDA_VISIBLE_DEVICES=7,GPU-a,5,GPU-b");
+  EXPECT_THAT(rank_environment(job, 1), Contains("CUDA_VISIBLE_DEVICES=5,GPU-b"));
+  EXPECT_THAT(rank_environment(job, 1), Each(Not(StartsWith("HIP_VISIBLE_DEVICES="))));
+  try {
+    rank_environment(job, 2);
+    FAIL() << "a rank without a device";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("rank 2 of this host is to have 2 devices of its own"));
+    EXPECT_THAT(error.what(), HasSubstr("CUDA_VISIBLE_DEVICES names 4"));
+  }
+}
+
+TEST(rank_environment, leaves_parameter_servers_without_devices_of_their_own) {
+  JobEnvironment job = job_of(2, 8);
+  job.servers = 1;
+  job.inherited.emplace_back("GYRE_DEVICES_PER_RANK=1");
+  EXPECT_THAT(rank_environment(job, 0), Contains("CUDA_VISIBLE_DEVICES=0"));
+  EXPECT_THAT(rank_environment(job, 1), Each(Not(StartsWith("CUDA_VISIBLE_DEVICES="))));
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 
 #include "gyre/base/clock.h"
 #include "gyre/base/error.h"
+#include "gyre/base/gpus.h"
 #include "gyre/base/process.h"
 #include "gyre/jobs/agent/internal/mpi_line.h"
 #include "gyre/jobs/agent/job_environment.h"
@@ -129,14 +130,8 @@ std::string beginning_of_file(const std::string& path, const std::filesystem::pa
 }
 
 int count_gpus(const Variables& environment) {
-  if (const auto visible = environment.find("CUDA_VISIBLE_DEVICES"); visible != environment.end()) {
-    const std::string& list = visible->second;
-    return list.empty() || list == "-1" || list == "NoDevFiles" ? 0
-                                                                : 1 + static_cast<int>(std::ranges::count(list, ','));
-  }
-  int count = 0;
-  while (::access(fmt::format("/dev/nvidia{}", count).c_str(), F_OK) == 0) ++count;
-  return count;
+  const auto visible = environment.find("CUDA_VISIBLE_DEVICES");
+  return gyre::count_gpus(visible == environment.end() ? std::nullopt : std::optional(visible->second));
 }
 
 PortLease::PortLease(const std::string& address_text, int count) {

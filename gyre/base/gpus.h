@@ -1,0 +1,18 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace gyre {
+
+/// The NVIDIA GPUs that a program here could use, as CUDA_VISIBLE_DEVICES names them: the entries of `mask`, the
+/// variable's value where it is set, else as many numbers from 0 on as `devices` has files "nvidia0", "nvidia3" and so
+/// on. A container may have any of the machine's.
+std::vector<std::string> find_gpus(const std::optional<std::string>& mask,
+                                   const std::filesystem::path& devices = "/dev");
+
+int count_gpus(const std::optional<std::string>& mask, const std::filesystem::path& devices = "/dev");
+
+}  // namespace gyre
