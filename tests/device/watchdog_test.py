@@ -1,6 +1,6 @@
 """torch's watchdog of a device's library ends all ranks alike at its limit, and a launcher that shows the first SIGABRT
-sends its user to the wrong rank: `gyre run` must name the cause. With the stand-in's watchdog, which writes torch's
-words."""
+sends its user to the wrong rank: `gyre run` must name the cause, on one host and over two. With the stand-in's
+watchdog, which writes torch's words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+
+import pytest
+from hosts import Hosts
 
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
 PATIENCE_S = 120
@@ -18,8 +22,10 @@ ABORTED = 128 + signal.SIGABRT
 PROGRAM = """
 import datetime, os, sys, time
 sys.path.insert(0, os.environ["SUPPORT"])
-import sim_device, torch, torch.distributed as dist
-sim_device.join_group(3, datetime.timedelta(seconds=float(os.environ["LIMIT"])))
+import gyre.distributed, sim_device, torch, torch.distributed as dist
+sim_device.follow("lazy")
+sim_device.register_stand_in()
+dist.init_process_group(os.environ["BACKEND"], timeout=datetime.timedelta(seconds=float(os.environ["LIMIT"])))
 tensor = torch.ones(4, device=sim_device.own_device())
 dist.all_reduce(tensor)
 tensor.cpu()
@@ -31,10 +37,22 @@ dist.all_reduce(tensor)
 """
 MISSING = "time.sleep(600)"
 DIFFERENT = "dist.broadcast(tensor, 0); tensor.cpu()"
+LINE_OF_ODD = PROGRAM.splitlines().index("    ODD") + 1
+# In place of ssh: a command on another emulated host.
+REACH = """#!/bin/sh
+while [ $# -gt 1 ]; do shift; done
+exec ip netns exec {namespace} sh -c "$1"
+"""
 
 
 def outcome_of(
-    folder: Path, odd: str, *, backend: str, limit: float = 600, watchdog_ms: int | None = WATCHDOG_MS
+    folder: Path,
+    odd: str,
+    *,
+    backend: str,
+    limit: float = 600,
+    watchdog_ms: int | None = WATCHDOG_MS,
+    launcher: Sequence[str] = ("gyre", "run", "-n", "3"),
 ) -> tuple[int, str]:
     """Exit code and output of a job in which rank 1 does something else than the others."""
     script = folder / "train.py"
@@ -42,7 +60,6 @@ def outcome_of(
     environment = os.environ | {
         "SUPPORT": str(SUPPORT),
         "PYTHONPATH": str(SUPPORT.parents[1] / "python"),
-        "SCHEDULE": "lazy",
         "BACKEND": backend,
         "LIMIT": str(limit),
         "OMP_NUM_THREADS": "1",
@@ -51,7 +68,7 @@ def outcome_of(
     if watchdog_ms is not None:
         environment["STAND_IN_WATCHDOG_MS"] = str(watchdog_ms)
     job = subprocess.run(
-        ["gyre", "run", "-n", "3", "--", sys.executable, script.name],
+        [*launcher, "--", sys.executable, script.name],
         cwd=folder,
         env=environment,
         stdout=subprocess.PIPE,
@@ -67,6 +84,16 @@ def verdict_in(output: str) -> str:
     """The block's first line; there is one."""
     [verdict] = [line for line in output.splitlines() if line.startswith("gyre run: ")]
     return verdict
+
+
+def outcome_over_hosts(folder: Path, odd: str, *, backend: str) -> tuple[int, str]:
+    """The same, with rank 2 on a second host, and rank 1 as well."""
+    with Hosts.create(2, "1gbit") as hosts:
+        reach = folder / "reach"
+        reach.write_text(REACH.format(namespace=hosts.namespace(1)))
+        reach.chmod(0o700)
+        command = ["gyre", "run", "--ssh", str(reach), "-H", f"localhost:1,{hosts.address(1)}:2"]
+        return outcome_of(folder, odd, backend=backend, launcher=hosts.command_on(0, command))
 
 
 def test_a_rank_that_a_program_of_torchs_own_misses_is_named_in_place_of_the_abort(tmp_path: Path) -> None:
@@ -91,7 +118,7 @@ def test_a_watchdog_that_is_faster_than_gyres_limit_does_not_hide_the_missing_ra
     assert verdict_in(output).startswith("gyre run: rank 1 of 3 did not make a call"), output
     [report] = [line for line in output.splitlines() if line.strip().startswith("Gyre's report")]
     assert "missing: rank 1" in report, output
-    assert "train.py:10" in report, output
+    assert f"train.py:{LINE_OF_ODD}" in report, output
 
 
 def test_gyres_own_limit_names_the_missing_rank_before_the_watchdog_acts(tmp_path: Path) -> None:
@@ -100,7 +127,7 @@ def test_gyres_own_limit_names_the_missing_rank_before_the_watchdog_acts(tmp_pat
     assert "SIGABRT" not in output, output
     block = output[output.index(verdict_in(output)) :]
     assert "missing: rank 1" in block, output
-    assert "train.py:10" in block, output
+    assert f"train.py:{LINE_OF_ODD}" in block, output
 
 
 def test_gyre_names_a_mismatch_before_the_watchdog_acts(tmp_path: Path) -> None:
@@ -109,4 +136,32 @@ def test_gyre_names_a_mismatch_before_the_watchdog_acts(tmp_path: Path) -> None:
     assert "SIGABRT" not in output, output
     block = output[output.index(verdict_in(output)) :]
     assert "MismatchError" in block, output
-    assert f"rank 1: {tmp_path / 'train.py'}:10" in block, output
+    assert f"rank 1: {tmp_path / 'train.py'}:{LINE_OF_ODD}" in block, output
+
+
+# Each takes ten seconds.
+BACKENDS = ["gyre", "standin"] if os.environ.get("GYRE_TEST_LONG") else ["standin"]
+
+
+@pytest.mark.needs_root
+@pytest.mark.needs_programs("ip", "ethtool")
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_missing_rank_of_another_host_is_named_in_place_of_the_first_abort(tmp_path: Path, backend: str) -> None:
+    code, output = outcome_over_hosts(tmp_path, MISSING, backend=backend)
+    assert code == ABORTED, output
+    assert verdict_in(output).startswith("gyre run: rank 1 of 3 did not make a call that ranks 0, 2 waited for; "), (
+        output
+    )
+    assert "number 2 of its group, ALLREDUCE (NumelIn=4, NumelOut=4)" in output, output
+
+
+if os.environ.get("GYRE_TEST_LONG"):
+
+    @pytest.mark.needs_root
+    @pytest.mark.needs_programs("ip", "ethtool")
+    def test_different_calls_on_two_hosts_are_shown_in_place_of_the_first_abort(tmp_path: Path) -> None:
+        code, output = outcome_over_hosts(tmp_path, DIFFERENT, backend="standin")
+        assert code == ABORTED, output
+        assert verdict_in(output).startswith("gyre run: the ranks called different operations; "), output
+        assert "ALLREDUCE (NumelIn=4, NumelOut=4) on ranks 0, 2" in output, output
+        assert "BROADCAST (NumelIn=4, NumelOut=4) on rank 1" in output, output
