@@ -29,9 +29,21 @@ class Bucket:
 
     bytes: int
     in_place: bool  # The ranks of a host reduce it in place.
+    on_device: bool = False  # A device's own library exchanges it.
     count: int = 0
     issued_us: float = 0  # Since backward began.
     exchange_us: float = 0  # From then until the sum was complete.
+
+
+@dataclass
+class Delegated:
+    """One kind of operation that a device's own library carries out."""
+
+    row: str  # Of the timeline.
+    operation: str
+    count: int = 0
+    bytes: int = 0  # Of this rank's tensors.
+    busy_us: float = 0  # From the call, or the end of the call before it, until the device had finished.
 
 
 @dataclass
@@ -47,6 +59,7 @@ class Totals:
     evaluation_us: float = 0  # Forward passes without gradients.
     waited_us: float = 0  # For DistributedDataParallel's buckets, after the last of them was issued.
     groups: dict[str, list[Bucket]] = field(default_factory=dict)
+    delegated: list[Delegated] = field(default_factory=list)
 
 
 def _now_us() -> float:
@@ -163,7 +176,7 @@ class StepRecord:
 
     # DistributedDataParallel.
 
-    def bucket(self, group: str, size_bytes: int, in_place: bool) -> Callable[[], None]:
+    def bucket(self, group: str, size_bytes: int, in_place: bool, on_device: bool) -> Callable[[], None]:
         """A bucket is issued now; returns the function to call when its sum is complete."""
         issued = _now_us()
         since = issued - self._backward_start if self._backward_start is not None else 0.0
@@ -175,17 +188,30 @@ class StepRecord:
             if buckets[position].bytes != size_bytes:  # DDP has rebuilt its buckets.
                 buckets[position:] = [Bucket(size_bytes, in_place)]
             bucket = buckets[position]
-            bucket.in_place = in_place
-            self._last_issued = issued
+            bucket.in_place, bucket.on_device = in_place, on_device
+            if not on_device:  # Otherwise nothing waits for it on the host.
+                self._last_issued = issued
 
         def done() -> None:
             with self._lock:
                 bucket.count += 1
                 bucket.issued_us += since
                 bucket.exchange_us += _now_us() - issued
-                self._last_done = _now_us()
+                if not on_device:
+                    self._last_done = _now_us()
 
         return done
+
+    def delegated(self, row: str, operation: str, size_bytes: int, busy_us: float) -> None:
+        """A device's own library has finished a call."""
+        with self._lock:
+            of_kind = [one for one in self._totals.delegated if (one.row, one.operation) == (row, operation)]
+            if not of_kind:
+                of_kind = [Delegated(row, operation)]
+                self._totals.delegated += of_kind
+            of_kind[0].count += 1
+            of_kind[0].bytes += size_bytes
+            of_kind[0].busy_us += busy_us
 
     def _write(self) -> None:
         if os.getpid() != self._process:
@@ -210,6 +236,19 @@ def start_from_environment(rank: int) -> None:
         _Current.record.hook()
 
 
-def bucket(group: str, size_bytes: int, in_place: bool) -> Callable[[], None] | None:
+def is_kept() -> bool:
+    """Whether this process measures."""
+    return _Current.record is not None
+
+
+def bucket(group: str, size_bytes: int, in_place: bool, *, on_device: bool = False) -> Callable[[], None] | None:
     """StepRecord.bucket() if this process measures."""
-    return _Current.record.bucket(group, size_bytes, in_place) if _Current.record is not None else None
+    if _Current.record is None:
+        return None
+    return _Current.record.bucket(group, size_bytes, in_place, on_device)
+
+
+def delegated(row: str, operation: str, size_bytes: int, busy_us: float) -> None:
+    """StepRecord.delegated() if this process measures."""
+    if _Current.record is not None:
+        _Current.record.delegated(row, operation, size_bytes, busy_us)

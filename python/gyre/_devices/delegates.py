@@ -14,11 +14,14 @@ import torch
 import torch.distributed as dist
 
 from gyre import _torch_private
+from gyre._devices import interfaces
 from gyre._torch_private import GroupPlace
 from gyre.errors import UnsupportedError
 
 # Libraries that come with torch, in some builds: the class of their backend. Its constructor waits for no other rank.
 _VENDORS = {"nccl": "ProcessGroupNCCL", "xccl": "ProcessGroupXCCL"}
+# Those that do not mind ranks with one device.
+SHARING_DEVICES = frozenset({"gloo"})
 
 
 def default_of(device_type: str) -> str | None:
@@ -33,6 +36,11 @@ def default_of(device_type: str) -> str | None:
 def can_be_made_late(backend: str) -> bool:
     """Whether a rank can make it when it needs it; other constructors may wait for all ranks of the group."""
     return backend in _VENDORS
+
+
+def is_missing(backend: str) -> bool:
+    """Whether it comes with torch, but not with this build."""
+    return backend in _VENDORS and not hasattr(dist, _VENDORS[backend])
 
 
 def make(backend: str, device_type: str, place: GroupPlace) -> Any:
@@ -54,10 +62,12 @@ def make(backend: str, device_type: str, place: GroupPlace) -> Any:
 
 def _made(backend: str, place: GroupPlace) -> Any:
     if backend in _VENDORS:
-        if not hasattr(dist, _VENDORS[backend]):
+        if is_missing(backend):
             raise UnsupportedError(
                 f"this torch ({torch.__version__}) has no {backend.upper()}; install a build for your devices"
             )
+        if backend == "nccl":
+            interfaces.name_for_nccl(place.store)
         return _torch_private.vendors_backend(getattr(dist, _VENDORS[backend]), place)
     if backend == "gloo":
         return _torch_private.gloo_backend(place)

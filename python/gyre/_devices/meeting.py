@@ -13,7 +13,9 @@ import torch
 import torch.distributed as dist
 
 from gyre._devices import delegates
+from gyre._operations import Kind
 from gyre._runtime import Runtime
+from gyre._tensors.requests import make_request
 from gyre._torch_private import GroupPlace
 from gyre.core import _core
 from gyre.errors import MismatchError
@@ -44,8 +46,7 @@ def group_of_ranks(
             )
     shared = _ranks_on_one_device(runtime, [identity for _, _, identity in records])
     if shared is not None:
-        if runtime.rank == 0:
-            _say_shared_once(device.type, backend, *shared)
+        say_shared_once(runtime, device.type, backend, shared)
         return None
     if store is None:
         host = "127.0.0.1" if on_one_host else _core.store_place().host
@@ -90,6 +91,17 @@ def identity_of(device: torch.device) -> str:
     return str(getattr(found, "uuid", ""))
 
 
+def ranks_on_one_device(runtime: Runtime, device: torch.device, name: str) -> tuple[int, int] | None:
+    """Two of the ranks, each of which calls this with its own device. Collective, on the host, under this name."""
+    content = identity_of(device).encode()[:_RECORD_BYTES].ljust(_RECORD_BYTES, b"\0")
+    row = torch.frombuffer(bytearray(content), dtype=torch.uint8).unsqueeze(0)
+    handle = runtime.core.submit(make_request(Kind.ALLGATHER, name, row, row.shape, source=row))
+    handle.wait()
+    found = bytes(memoryview(handle.take_result()[0]))
+    rows = [found[start : start + _RECORD_BYTES] for start in range(0, len(found), _RECORD_BYTES)]
+    return _ranks_on_one_device(runtime, [row.rstrip(b"\0").decode(errors="replace") for row in rows])
+
+
 def _ranks_on_one_device(runtime: Runtime, identities: list[str]) -> tuple[int, int] | None:
     seen: dict[tuple[int, str], int] = {}
     for rank, (host, identity) in enumerate(zip(runtime.place["host_of_rank"], identities, strict=True)):
@@ -97,6 +109,12 @@ def _ranks_on_one_device(runtime: Runtime, identities: list[str]) -> tuple[int, 
         if identity and first != rank:
             return first, rank
     return None
+
+
+def say_shared_once(runtime: Runtime, device_type: str, backend: str, ranks: tuple[int, int]) -> None:
+    """By rank 0, of two ranks whose tensors go through host memory therefore."""
+    if runtime.rank == 0:
+        _say_shared_once(device_type, backend, *ranks)
 
 
 @functools.cache

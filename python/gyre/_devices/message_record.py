@@ -6,6 +6,7 @@ Such a library waits for ever, or writes beyond a message's end, where the other
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 import threading
@@ -19,8 +20,9 @@ import torch
 from gyre._program_position import PlaceInProgram, place_in_program
 from gyre._tensors.memory import DATA_TYPE_NUMBERS, memory_of
 from gyre.core import _core
-from gyre.errors import Error, MismatchError, PeerLeftError, ShutDownError, TimeoutError
+from gyre.errors import Error, MismatchError, ShutDownError, TimeoutError
 
+_LOOK_SECONDS = 0.1
 _NOTE_BYTES = 320
 # Apart from a program's own, which have 32 bits. One for what the sender of a message writes, one for its receiver.
 _TAGS = {"send": -(1 << 40), "recv": -(1 << 40) - 1}
@@ -81,6 +83,16 @@ class MessageRecord:
         number = self._counts[method, peer] = self._counts.get((method, peer), 0) + 1
         self._new.append(_Note(method, peer, number, tensor, place_in_program(sys._getframe(1))))
 
+    def finish(self) -> None:
+        """Before the group is left: waits until the other ranks have made the calls that this one's need, or one is
+        found to differ, which fails the group."""
+        while self.look() and (self._new or self._under_way):
+            with self._looking:
+                waiting = [handle for note in self._under_way for handle in note.handles if not handle.done()]
+            if waiting:
+                with contextlib.suppress(Error):  # The next look sees it.
+                    waiting[0].wait_for(_LOOK_SECONDS)
+
     def end(self) -> None:
         """When this returns, the record's thread has nothing more to do with the group."""
         with self._looking:
@@ -105,7 +117,7 @@ class MessageRecord:
                     self._compare(note)
                 else:
                     self._look_at_time(note)
-        except (PeerLeftError, ShutDownError):
+        except ShutDownError:
             self._ended = True  # In good order.
         except Error as failure:
             self._ended = True

@@ -26,7 +26,7 @@ from gyre._runtime import Runtime
 from gyre._tensors.requests import make_request
 from gyre._torch_private import flight_record
 from gyre.core import _core
-from gyre.errors import Error, MismatchError, PeerLeftError, ShutDownError, TimeoutError
+from gyre.errors import Error, MismatchError, ShutDownError, TimeoutError
 
 _LOOK_SECONDS = 0.1
 # For the other ranks' lines after a mismatch, which all of them see within milliseconds.
@@ -81,6 +81,7 @@ class Record:
         self._is_watched = False
         self._looking = threading.RLock()
         self.failure: Error | None = None  # Of an earlier call: the group is of no use any more.
+        self._is_told = False  # The program has seen the failure.
 
     def enter(self, number: int, method: str, signature: Callable[[], Signature]) -> Entry:
         """A call, which the record's thread announces to the other ranks: submitting it here would take longer than the
@@ -98,6 +99,25 @@ class Record:
         first = self._first
         if first is None or first[1].is_completed():
             self._first = self._latest
+
+    def tell(self) -> Error:
+        """The failure, for the program."""
+        assert self.failure is not None
+        self._is_told = True
+        return self.failure
+
+    def finish(self) -> None:
+        """Before the group is left: waits until this rank's last calls have been compared with those of the others.
+        Raises what that finds, and a failure that no call has raised."""
+        while self.look():
+            with self._looking:
+                open_call = self._announced[0].handle if self._announced else None
+            if open_call is None:
+                break
+            with contextlib.suppress(Error):  # The next look sees it.
+                open_call.wait_for(_LOOK_SECONDS)
+        if self.failure is not None and not self._is_told:
+            raise self.tell()
 
     def end(self) -> None:
         """When this returns, the record's thread has nothing more to do with the group."""
@@ -128,7 +148,7 @@ class Record:
                 entry = self._new[0]
                 entry.handle = self._runtime.core.submit(self._request(entry))
                 self._announced.append(self._new.popleft())
-        except (PeerLeftError, ShutDownError):
+        except ShutDownError:
             self.end()  # In good order.
         except MismatchError as failure:
             assert entry is not None

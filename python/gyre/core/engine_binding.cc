@@ -157,6 +157,18 @@ std::int64_t wait_for_agreements(const RuntimeOwner& self, std::uint64_t count) 
   return agreed ? static_cast<std::int64_t>(*agreed) : -1;
 }
 
+bool timeline_runs(const RuntimeOwner& self) { return self.is_here() && self.get().engine().timeline_runs(); }
+
+/// A phase that is over, where the timeline runs.
+void add_to_timeline(const RuntimeOwner& self, const std::string& row, const std::string& phase,
+                     const std::string& detail, std::int64_t began_ns, std::int64_t ended_ns) {
+  if (!self.is_here()) return;
+  // Python's time.perf_counter_ns() reads the same clock.
+  const SteadyClock::time_point began{std::chrono::nanoseconds(began_ns)};
+  self.get().engine().add_to_timeline(
+      row, {.name = phase, .began = began, .lasted = std::chrono::nanoseconds(ended_ns - began_ns), .detail = detail});
+}
+
 int cross_size(const engine::Runtime& runtime, const group::Topology& topology) {
   return static_cast<int>(std::ranges::count_if(topology.hosts(), [&](const std::vector<int>& ranks) {
     return static_cast<int>(ranks.size()) > runtime.local_rank();
@@ -424,7 +436,9 @@ void bind_runtime(nb::module_& module) {
             self.get().engine().start_timeline(path, mark_cycles);
           },
           "path"_a, "mark_cycles"_a = false)
-      .def("stop_timeline", [](const RuntimeOwner& self) { self.get().engine().stop_timeline(); });
+      .def("stop_timeline", [](const RuntimeOwner& self) { self.get().engine().stop_timeline(); })
+      .def("timeline_runs", &timeline_runs)
+      .def("add_to_timeline", &add_to_timeline, "row"_a, "phase"_a, "detail"_a, "began_ns"_a, "ended_ns"_a);
   module.def("start", &start,
              "Joins the job that the environment describes; a process that no launcher started is a job of one.");
 }

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import sys
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -19,18 +20,21 @@ from typing import Any, TypeVar, cast
 import torch
 import torch.distributed as dist
 
-from gyre import _torch_private
-from gyre._devices import delegates
+from gyre import _step_record, _torch_private
+from gyre._devices import delegates, meeting, progress
 from gyre._devices.message_record import MessageRecord, is_message, peer_in
-from gyre._devices.record import Record, look_after
+from gyre._devices.record import Entry, Record, look_after
 from gyre._devices.staging import is_present
 from gyre._torch_private import GroupPlace
 from gyre.distributed._failures import of_torch
+from gyre.distributed._peer_mapped import called_by_reducer
 from gyre.distributed._recorded import is_recorded, signature_of
+from gyre.errors import Error, UnsupportedError
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 _OWN = "gyre"
+STAGED = object()
 _MARGIN = timedelta(seconds=30)
 _PrefixStore: Any = getattr(dist, "PrefixStore")  # noqa: B009  Not in the stubs.
 # `list | tuple` at the call would be made anew each time, which takes a microsecond.
@@ -47,6 +51,7 @@ class OtherDevices:
         self._named = named
         self._lock = threading.Lock()
         self._groups: dict[str, Any] = {}
+        self._shared: set[str] = set()  # Devices that ranks have in common, and that Gyre serves therefore.
         # Of those, by id(): with all ranks (None), or with one of them.
         self._connected: set[tuple[int, int | None]] = set()
         self._ended = False
@@ -65,8 +70,8 @@ class OtherDevices:
     def are_staged(self, device_type: str) -> bool:
         """Whether Gyre exchanges its tensors itself: if the program says so, or if torch has no backend for them."""
         known = self._known()
-        if device_type in known:
-            return known[device_type] == _OWN
+        if device_type in known or device_type in self._shared:
+            return known.get(device_type, _OWN) == _OWN
         return known == {"cpu": _OWN} and is_present(device_type)
 
     def group_for(self, device: torch.device) -> Any:
@@ -77,14 +82,17 @@ class OtherDevices:
         backend = self._backend_of(device.type)
         return None if backend is None else self._make(device.type, backend)
 
-    def call(self, group: Any, method: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """A method of a group that serves another device. All ranks' calls are compared in the background."""
+    def call(
+        self, group: Any, device: torch.device, method: str, arguments: tuple[Any, ...], options: dict[str, Any]
+    ) -> Any:
+        """A method of a group that serves another device. All ranks' calls are compared in the background. STAGED where
+        the ranks find out together that Gyre is to exchange these tensors itself, now and later."""
         function = getattr(group, method)
         if self._place.size == 1 or not (is_recorded(method) or is_message(method)):
             return function(*arguments, **options)
         record = self._record
         if record.failure is not None:
-            raise of_torch(record.failure)
+            raise of_torch(record.tell())
         if is_message(method):
             return self._pass_message(id(group), method, function, arguments, options)
         number = self._owner.next_collective()
@@ -99,11 +107,67 @@ class OtherDevices:
         else:
             # The first call connects the ranks, and waits for all of them.
             entry = record.enter(number, method, signature)
+            if not self._can_use(group, device):
+                return STAGED
             work = function(*arguments, **options)
             self._connected.add((id(group), None))
         if work is not None:
             record.note_work(entry, work)
+            if progress.is_followed(self._owner.gyre_runtime):
+                self._follow(method, entry, work, arguments)
         return work
+
+    def _follow(self, method: str, entry: Entry, work: Any, arguments: tuple[Any, ...]) -> None:
+        """For the timeline, and `gyre explain`."""
+        sent = _last_tensors(arguments)
+        size_bytes = sum(tensor.nbytes for tensor in sent)
+        done = None
+        # This frame, call(), and the function that chose the group.
+        if method == "allreduce" and called_by_reducer(2):
+            done = _step_record.bucket(self._owner.title, size_bytes, in_place=False, on_device=True)
+        row = f"{self._owner.title} on {sent[0].device.type if sent else 'a device'}"
+        detail = f"collective {entry.number}, {entry.place or 'a thread of torch'}"
+        progress.follow(self._owner.gyre_runtime, row, method.upper(), detail, size_bytes, work.is_completed, done)
+
+    def refusal_of_sparse(self, method: str, device: torch.device) -> Error:
+        """For this rank; the others hear of it."""
+        if is_recorded(method):
+            self._owner.withdraw_collective(self._owner.next_collective())
+        return of_torch(
+            UnsupportedError(
+                f"{self._owner.title}: {method} of a sparse tensor on {device}, which torch's backend "
+                f"{self._backend_of(device.type)} exchanges dense ones of; pass tensor.to_dense()"
+            )
+        )
+
+    def _can_use(self, group: Any, device: torch.device) -> bool:
+        """Whether each rank has a device of its own. UnsupportedError if not, and the program has named the backend."""
+        runtime, backend = self._owner.gyre_runtime, self._backend_of(device.type)
+        if backend in delegates.SHARING_DEVICES:
+            return True
+        try:
+            shared = meeting.ranks_on_one_device(runtime, device, f"{device.type} devices of {self._owner.title}")
+        except Error as failure:
+            self._record.look()  # What the calls differ in is the cause of whatever has gone wrong here.
+            raise of_torch(self._record.tell() if self._record.failure is not None else failure) from None
+        if shared is None:
+            return True
+        if device.type in self._known():
+            raise of_torch(
+                UnsupportedError(
+                    f"{self._owner.title}: ranks {shared[0]} and {shared[1]} use the same device, which torch's "
+                    f"backend {backend} refuses; choose one for each rank, with "
+                    f"torch.accelerator.set_device_index(local_rank), "
+                    f'or name "{device.type}:gyre", which goes through host memory'
+                )
+            )
+        meeting.say_shared_once(runtime, device.type, str(backend), shared)
+        with self._lock:
+            self._shared.add(device.type)
+            self._groups.pop(device.type, None)
+        with contextlib.suppress(RuntimeError):
+            getattr(group, "abort", lambda: None)()
+        return False
 
     def _pass_message(
         self, group: int, method: str, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]
@@ -137,8 +201,21 @@ class OtherDevices:
             self._owner.gyre_runtime, self._owner.title, self._place.timeout.total_seconds(), self._owner.abort
         )
 
+    def finish(self) -> None:
+        """Before shutdown(): raises what the comparison of the last calls finds. Collective; does nothing where an
+        exception is on its way, perhaps from between two calls that the other ranks have made."""
+        if "_record" not in self.__dict__ or sys.exc_info()[1] is not None:
+            return
+        try:
+            if "_message_record" in self.__dict__:
+                self._message_record.finish()
+            self._record.finish()
+        except Error as failure:
+            raise of_torch(failure) from None
+
     def shutdown(self) -> None:
-        self._end("shutdown")
+        # Where the program has failed, what a device still does may wait for the other ranks for ever.
+        self._end("shutdown" if sys.exc_info()[1] is None else "abort")
 
     def abort(self) -> None:
         self._end("abort")
@@ -148,6 +225,7 @@ class OtherDevices:
             self._record.end()
         if "_message_record" in self.__dict__:
             self._message_record.end()
+        progress.finish()
         with self._lock:
             # A group that was aborted on the record's thread is not shut down at the end of the program as well.
             groups = [] if self._ended else list(self._groups.values())
@@ -170,7 +248,7 @@ class OtherDevices:
         known = self._known()
         if device_type in known:
             return known[device_type] if known[device_type] != _OWN else None
-        if known != {"cpu": _OWN} or not is_present(device_type):
+        if known != {"cpu": _OWN} or device_type in self._shared or not is_present(device_type):
             return None
         return delegates.default_of(device_type)
 
@@ -200,7 +278,11 @@ def by_device(method: Method) -> Method:
         if tensor is not None and not tensor.is_cpu:
             group = self.other_devices.group_for(tensor.device)
             if group is not None:
-                return self.other_devices.call(group, name, arguments, options)
+                if tensor.is_sparse:
+                    raise self.other_devices.refusal_of_sparse(name, tensor.device)
+                work = self.other_devices.call(group, tensor.device, name, arguments, options)
+                if work is not STAGED:
+                    return work
             if self.other_devices.are_staged(tensor.device.type):
                 return self.stage(name, tensor.device, arguments, functools.partial(method, self), options)
         return method(self, *arguments, **options)
@@ -217,6 +299,21 @@ def _first_tensor(arguments: tuple[Any, ...]) -> torch.Tensor | None:
         if isinstance(value, torch.Tensor):
             return value
     return None
+
+
+def _last_tensors(arguments: tuple[Any, ...]) -> list[torch.Tensor]:
+    """Those of the last argument that has any: what a call sends."""
+    for argument in reversed(arguments):
+        tensors = _tensors_in(argument)
+        if tensors:
+            return tensors
+    return []
+
+
+def _tensors_in(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [tensor for one in value for tensor in _tensors_in(one)] if isinstance(value, _SEQUENCES) else []
 
 
 def serve_torch_batches(ours: type[Any]) -> None:

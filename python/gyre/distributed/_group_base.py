@@ -193,15 +193,18 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         return self._sequence
 
     def shutdown(self) -> None:
-        """Leaves the group in good order; operations in flight fail. Idempotent."""
+        """Leaves the group in good order; operations in flight fail. Raises what other_devices.finish() has raised."""
         _lifetime.forget(self)
         if self._owner != os.getpid():
             return
-        self.other_devices.shutdown()
-        self._messages.shutdown()
-        self._runtime.shutdown()
-        self._completions.stop()
-        self._message_completions.stop()
+        try:
+            self.other_devices.finish()
+        finally:
+            self.other_devices.shutdown()
+            self._messages.shutdown()
+            self._runtime.shutdown()
+            self._completions.stop()
+            self._message_completions.stop()
 
     def abort(self, reason: str = "") -> None:
         """Fails every operation of every rank of the group, now and later."""

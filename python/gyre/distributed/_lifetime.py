@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ class _Groups:
     def __init__(self) -> None:
         self.alive: list[ProcessGroup] = []
         self.exit_hook_registered = False
+        self.have_failed = False  # When the program had ended.
 
 
 _groups = _Groups()
@@ -40,7 +42,10 @@ def forget(group: ProcessGroup) -> None:
 def _end_at_exit(process: int) -> None:
     if os.getpid() != process:
         return
-    announce_end()
+    if getattr(sys, "last_value", None) is None:
+        _compare_last_calls()
+    if not _groups.have_failed:
+        announce_end()
     words = last_words()
     for group in reversed(list(_groups.alive)):
         try:
@@ -50,3 +55,25 @@ def _end_at_exit(process: int) -> None:
         except Error as error:
             # The interpreter is shutting down: an exception would reach nobody.
             print(f"gyre: rank {group.rank()} could not leave its group in good order: {error}", file=sys.stderr)
+
+
+def _compare_last_calls() -> None:
+    for group in reversed(list(_groups.alive)):
+        try:
+            group.other_devices.finish()
+        except Error as error:
+            print(f"gyre: rank {group.rank()}: {type(error).__name__}: {error}", file=sys.stderr)
+            _groups.have_failed = True
+
+
+def _fail_at_exit() -> None:
+    """Python ends with exit code 0 whatever functions like this one raise."""
+    if _groups.have_failed:
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
+
+
+# At the import, so that functions which programs register later have run before.
+atexit.register(_fail_at_exit)

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -19,7 +19,7 @@ from gyre._tensors.requests import make_request
 from gyre.core import _core
 from gyre.distributed import _requests
 from gyre.distributed._barrier import monitored_barrier
-from gyre.distributed._devices import by_device
+from gyre.distributed._devices import STAGED, by_device
 from gyre.distributed._failures import raised_as_torch_does
 from gyre.distributed._forms import listed, listed_pair, options_of
 from gyre.distributed._group_base import GroupBase
@@ -295,8 +295,9 @@ class ProcessGroup(GroupBase):
         opts = options_of(dist.BarrierOptions, opts, timeout)
         elsewhere = self.other_devices.group_for(opts.device) if opts.device is not None else None
         if elsewhere is not None:
-            work: dist.Work = self.other_devices.call(elsewhere, "barrier", (opts,), {})
-            return work
+            work = self.other_devices.call(elsewhere, opts.device, "barrier", (opts,), {})
+            if work is not STAGED:
+                return cast("dist.Work", work)
         with self._begin("barrier") as (action, name):
             request = make_request(Kind.BARRIER, name, torch.empty(0, dtype=torch.uint8), [0])
             return self._run(request, [], [], action, opts)
@@ -356,13 +357,12 @@ class ProcessGroup(GroupBase):
         elsewhere = self.other_devices.group_for(device) if device is not None else None
         if elsewhere is not None:
             elsewhere._start_coalescing(device)
-        else:
-            self._coalesced = []
+        self._coalesced = []
 
     def _end_coalescing(self, device: torch.device | None = None) -> dist.Work:
         elsewhere = self.other_devices.group_for(device) if device is not None else None
+        works, self._coalesced = self._coalesced or [], None
         if elsewhere is not None:
             work: dist.Work = elsewhere._end_coalescing(device)
             return work
-        works, self._coalesced = self._coalesced or [], None
         return WorkGroup(works)

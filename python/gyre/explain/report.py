@@ -62,6 +62,7 @@ def complete(report: Report, record: Report | None = None) -> Report:
         plan["mean"] = {**mean, "hidden_share": mean["hidden_us"] / exchange if exchange > 0 else 1.0}
     report["step"] = _mean_step(record) if record and record["steps"] > 0 else None
     report["ddp"] = [_ddp_group(name, buckets, report) for name, buckets in (record or {}).get("groups", {}).items()]
+    report["delegated"] = (record or {}).get("delegated", [])
     return report
 
 
@@ -82,11 +83,11 @@ def _ddp_group(name: str, buckets: Sequence[Mapping[str, Any]], report: Report) 
         if bucket["count"] == 0:
             continue
         algorithm = "shared arena" if bucket["in_place"] else "shared pipeline"
-        one_host = report["hosts"] == 1
+        one_host = report["hosts"] == 1 and not bucket["on_device"]
         predicted = predicted_us({"bytes": bucket["bytes"], "algorithm": algorithm}, report) if one_host else None
         means = {key: bucket[key] / bucket["count"] for key in ("issued_us", "exchange_us")}
         described.append(
-            {"bytes": bucket["bytes"], "in_place": bucket["in_place"], "count": bucket["count"], **means}
+            {**{key: bucket[key] for key in ("bytes", "in_place", "on_device", "count")}, **means}
             | {"predicted_us": predicted}
         )
     return {"group": name, "buckets": described}
@@ -169,11 +170,11 @@ def _step(plan: Mapping[str, Any]) -> list[str]:
 def _ddp_words(group: Mapping[str, Any]) -> list[str]:
     lines = [["bucket", "size", "exchanged", "predicted", "achieved", "issued at"]]
     for index, bucket in enumerate(group["buckets"]):
-        way = "in place" if bucket["in_place"] else "copied"
+        way = "in place" if bucket["in_place"] else "on the device" if bucket["on_device"] else "copied"
         times = (time_text(bucket[key]) for key in ("predicted_us", "exchange_us", "issued_us"))
         lines.append([str(index), size_text(bucket["bytes"]), way, *times])
     legend = []
-    if not all(bucket["in_place"] for bucket in group["buckets"]):
+    if not all(bucket["in_place"] or bucket["on_device"] for bucket in group["buckets"]):
         legend = [
             "copied: through Gyre's own shared memory and back, as are buckets under 256 KB, or all if /dev/shm is "
             "small"
@@ -196,6 +197,15 @@ def _whole_step(step: Mapping[str, Any]) -> list[str]:
     return ["", text + ", ".join(shown) + "." + (waited if step["waited_us"] > 0 else "")]
 
 
+def _delegated_words(delegated: Sequence[Mapping[str, Any]]) -> list[str]:
+    lines = [["called from", "operation", "calls", "sent", "device busy"]]
+    for one in delegated:
+        lines.append(
+            [one["row"], one["operation"], str(one["count"]), size_text(one["bytes"]), time_text(one["busy_us"])]
+        )
+    return ["", "Carried out by the devices' own libraries:", *lined_up(lines)] if delegated else []
+
+
 def words(report: Report) -> str:
     """As readable text; `report` is complete()d."""
     lines = [_machine(report)]
@@ -207,7 +217,8 @@ def words(report: Report) -> str:
         lines += _ddp_words(group)
     if report["step"]:
         lines += _whole_step(report["step"])
-    if not report["plans"] and not report["ddp"]:
+    lines += _delegated_words(report["delegated"])
+    if not report["plans"] and not report["ddp"] and not report["delegated"]:
         lines += ["", "No optimizer exchanged gradients. Other operations:"]
     busy = [lane for lane in report["lanes"] if lane["collectives"] > 0]
     if busy:

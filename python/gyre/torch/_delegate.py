@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import increment_version
 
-from gyre._devices import delegates, meeting, staging
+from gyre._devices import delegates, meeting, progress, staging
 from gyre._operations import Kind
 from gyre._program_position import register_loop
 from gyre._runtime import Runtime
@@ -234,6 +234,7 @@ class Delegate:
         return not self._passes_on
 
     def _end(self, how: str) -> None:
+        progress.finish()
         group, self._group = self._group, None
         with contextlib.suppress(RuntimeError):  # It has failed already, and has said so.
             getattr(group, how, lambda: None)()
@@ -271,6 +272,8 @@ class Delegate:
                     for part in call.parts:
                         staging.note_use(part.tensor, stream)
                     call.end = stream.record_event()
+                    if progress.is_followed(self.runtime):
+                        self._follow(call, call.end)
                 call.parts = ()  # From here on the device keeps what it needs.
         except Exception as failure:
             call.failure = failure
@@ -278,6 +281,18 @@ class Delegate:
             self.runtime.core.abort(f"rank {self.runtime.rank}: {call.action} failed: {failure}")
         finally:
             call.is_passed_on = True
+
+    def _follow(self, call: Call, end: torch.Event) -> None:
+        """For the timeline, and `gyre explain`."""
+        names = [part.request.name for part in call.parts]
+        progress.follow(
+            self.runtime,
+            f"gyre.torch on {call.device.type}",
+            names[0].partition(".")[0].upper(),
+            progress.names_of(names),
+            sum(part.tensor.nbytes for part in call.parts),
+            end.query,
+        )
 
     def _result(self, part: Part, agreement: Agreement) -> torch.Tensor:
         """A library serves one device of a rank. Tensors of others are copied there and back, because the other ranks
