@@ -302,7 +302,9 @@ def test_a_silent_server_does_not_hold_up_the_files_of_another(tmp_path: Path) -
         assert time.monotonic() - began < LONGEST_SILENCE_SECONDS / 2
         released.set()
         assert sum(batch.counted for batch in batches) == 120
-        assert server.requests["part-2.tfrecord"] == server.requests["part-1.tfrecord"], "it is read as often as another"
+        assert server.requests["part-2.tfrecord"] == server.requests["part-1.tfrecord"], (
+            "it is read as often as another"
+        )
 
 
 @needs_azurite
