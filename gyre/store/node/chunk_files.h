@@ -17,8 +17,9 @@ namespace gyre::store::node {
 /// and read its footer again. Thread-safe.
 class ChunkFiles {
  public:
-  /// A removed chunk that is still open keeps its space on the disk, 64 MiB at most: the reason for a small number.
-  static constexpr std::size_t kMostOpen = 64;
+  /// A removed chunk that is still open keeps its space on the disk, 64 MiB at most: the reason for a limit. One that
+  /// is not open costs an open, two reads of its footer and a close with each read.
+  static constexpr std::size_t kMostOpen = 256;
 
   explicit ChunkFiles(ChunkFolder folder, std::size_t most_open = kMostOpen)
       : folder_(std::move(folder)), most_open_(most_open) {}

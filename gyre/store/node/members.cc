@@ -97,6 +97,11 @@ std::shared_ptr<const Members> Membership::now() const {
   return members_;
 }
 
+std::uint64_t Membership::stamp() const {
+  const MutexLock lock(mutex_);
+  return stamp_;
+}
+
 bool Membership::adopt(Members members) {
   const std::uint64_t stamp = members.stamp();
   return adopt_if(std::move(members), [stamp](const Members& now) { return stamp > now.stamp(); });
@@ -112,6 +117,7 @@ bool Membership::adopt_if(Members members, const std::function<bool(const Member
     const MutexLock lock(mutex_);
     if (!replaces(*members_)) return false;
     members_ = std::make_shared<const Members>(std::move(members));
+    stamp_ = members_->stamp();
   }
   changed_();
   return true;

@@ -56,9 +56,13 @@ class Membership {
  public:
   /// `changed` is called after each change, by the thread that makes it.
   Membership(Members members, std::function<void()> changed)
-      : changed_(std::move(changed)), members_(std::make_shared<const Members>(std::move(members))) {}
+      : changed_(std::move(changed)),
+        members_(std::make_shared<const Members>(std::move(members))),
+        stamp_(members_->stamp()) {}
 
   std::shared_ptr<const Members> now() const GYRE_EXCLUDES(mutex_);
+  /// Of the members of now: each reply has it.
+  std::uint64_t stamp() const GYRE_EXCLUDES(mutex_);
   /// True where `members` are later than those of now, and so replace them.
   bool adopt(Members members) GYRE_EXCLUDES(mutex_);
   /// True where they are of the next epoch, and so were made of those of now.
@@ -70,6 +74,7 @@ class Membership {
   const std::function<void()> changed_;
   mutable Mutex mutex_;
   std::shared_ptr<const Members> members_ GYRE_GUARDED_BY(mutex_);
+  std::uint64_t stamp_ GYRE_GUARDED_BY(mutex_);
 };
 
 }  // namespace gyre::store::node

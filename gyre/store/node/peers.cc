@@ -90,10 +90,9 @@ bool Peers::is_suspect(std::uint32_t node) const {
 }
 
 void Peers::compare_members(net::Stream& stream, std::uint64_t stamp) {
+  if (stamp == membership_.stamp()) return;
   const auto own = membership_.now();
-  const std::uint64_t own_stamp = own->stamp();
-  if (stamp == own_stamp) return;
-  if (stamp < own_stamp) {
+  if (stamp < own->stamp()) {
     net::send_message(stream, message_type::kSetMembers, own->encode(), soon());
   } else {
     net::send_message(stream, message_type::kGetMembers, {}, soon());

@@ -32,6 +32,8 @@ constexpr std::size_t kMostUnixPath = 107;
 constexpr std::size_t kCatalogPartBytes = std::size_t{8} << 20;
 /// Of each connection that has asked for bytes.
 constexpr std::size_t kBufferBytes = 2 * Reading::kPieceBytes;
+/// Bytes that are sent together with the message that announces them: a record of TLS.
+constexpr std::size_t kWithAnnouncement = std::size_t{15} << 10;
 /// Who asked and does not read the reply is given up.
 constexpr std::chrono::milliseconds kSendLimit{60'000};
 
@@ -260,9 +262,12 @@ void Server::answer_read(net::Stream& stream, Kind kind, const Bytes& payload, B
   }
   buffer.resize(kBufferBytes);
   bool announced = false;
-  const auto announce = [&](std::uint16_t type, std::uint32_t size_bytes) {
-    const DataReply reply{.members = node_.membership().now()->stamp(), .size_bytes = size_bytes};
-    net::send_message(stream, type, reply.encode(), send_deadline());
+  // With the first bytes, so that the reader wakes up once for both.
+  const auto announce = [&](std::uint16_t type, std::uint32_t size_bytes, std::span<const std::byte> first) {
+    const DataReply reply{.members = node_.membership().stamp(), .size_bytes = size_bytes};
+    Bytes message = net::encode_message(type, reply.encode());
+    message.insert(message.end(), first.begin(), first.end());
+    net::write_exactly(stream, message, send_deadline());
     announced = true;
   };
   const WaitingReader reader{
@@ -272,8 +277,12 @@ void Server::answer_read(net::Stream& stream, Kind kind, const Bytes& payload, B
           },
       .arrived =
           [&](std::span<const std::byte> bytes) {
-            if (!announced) announce(message_type::kData, request.size_bytes);
-            net::write_exactly(stream, bytes, send_deadline());
+            if (!announced) {
+              const auto first = bytes.first(std::min(bytes.size(), kWithAnnouncement));
+              announce(message_type::kData, request.size_bytes, first);
+              bytes = bytes.subspan(first.size());
+            }
+            if (!bytes.empty()) net::write_exactly(stream, bytes, send_deadline());
           },
   };
   Reading reading(request.offset_bytes, request.size_bytes, buffer, reader);
@@ -292,7 +301,7 @@ void Server::answer_read(net::Stream& stream, Kind kind, const Bytes& payload, B
     return;
   }
   if (!found && announced) throw Error(ErrorCode::kIo, "a chunk that it reads is damaged");
-  if (!announced) announce(found ? message_type::kData : message_type::kAbsent, 0);
+  if (!announced) announce(found ? message_type::kData : message_type::kAbsent, 0, {});
 }
 
 void Server::send_catalog(net::Stream& stream) {
