@@ -145,4 +145,5 @@ def body() -> None:
 @pytest.mark.parametrize("schedule", list(sim_device.SCHEDULES))
 def test_random_programs_have_the_cpus_results(run_ranks: RunRanks, schedule: str, carrier: str) -> None:
     print(f"GYRE_TEST_SEED={first_seed()}")
-    run_ranks(SIZE, body, environment={"SCHEDULE": schedule, "CARRIER": carrier})
+    environment = {"SCHEDULE": schedule, "CARRIER": carrier}
+    run_ranks(SIZE, body, environment=environment, timeout_s=rounds(120, 600))

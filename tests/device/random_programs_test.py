@@ -253,4 +253,5 @@ def body() -> None:
 @pytest.mark.parametrize("schedule", list(sim_device.SCHEDULES))
 def test_random_programs_have_the_cpus_results(run_ranks: RunRanks, schedule: str, backend: str) -> None:
     print(f"GYRE_TEST_SEED={first_seed()}")
-    run_ranks(SIZE, body, environment={"SCHEDULE": schedule, "BACKEND": backend})
+    environment = {"SCHEDULE": schedule, "BACKEND": backend}
+    run_ranks(SIZE, body, environment=environment, timeout_s=rounds(120, 600))
