@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TOGETHER = (
     "tests/device",
     "tests/python",
+    "tests/tensorflow/keras",
     "tests/tensorflow",
     "tests/cluster",
     "tests/security/attacker_test.py",

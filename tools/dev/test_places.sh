@@ -37,7 +37,7 @@ test_in_torch() {
     echo "$version" >"$place/.gyre-made-for"
   fi
   cd "$ROOT" && PYTHONPATH="$ROOT/python" PATH="$place/bin:$ROOT/build/release/bin:$PATH" \
-    pytest_in "torch-$version" "$place/bin/python" -m pytest -q $(processes_for tests/python)
+    pytest_in "torch-$version" "$place/bin/python" -m pytest -q $(processes_for tests/python) tests/python
 }
 
 # ./dev test tensorflow VERSION [KERAS]: gyre.keras and gyre.tensorflow with another TensorFlow, and another Keras than the
@@ -59,5 +59,5 @@ test_in_tensorflow() {
     echo "$packages" >"$place/.gyre-made-for"
   fi
   cd "$ROOT" && PYTHONPATH="$ROOT/python" PATH="$place/bin:$ROOT/build/release/bin:$VENV/bin:$PATH" \
-    pytest_in "tensorflow-$version" "$place/bin/python" -m pytest -q $(processes_for tests/tensorflow)
+    pytest_in "tensorflow-$version" "$place/bin/python" -m pytest -q $(processes_for tests/tensorflow) tests/tensorflow
 }

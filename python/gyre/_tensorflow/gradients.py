@@ -79,7 +79,20 @@ def array_of(tensor: Any) -> Array:
     """The values of an eager tensor, in its own memory where NumPy knows its type."""
     if tensor.dtype in (tf.bfloat16, tf.bool) or tensor.shape.num_elements() == 0 or "CPU" not in tensor.device:
         return numpy.asarray(tensor.numpy(), order="C")
-    return numpy.from_dlpack(tensor)
+    return numpy.from_dlpack(tensor if hasattr(tensor, "__dlpack__") else _Lent(tensor))
+
+
+class _Lent:
+    """What a tensor of TensorFlow 2.16 lacks for numpy.from_dlpack()."""
+
+    def __init__(self, tensor: Any) -> None:
+        self._tensor = tensor
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return tf.experimental.dlpack.to_dlpack(self._tensor)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)  # Host memory.
 
 
 @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
