@@ -21,10 +21,10 @@ namespace {
 
 namespace fs = std::filesystem;
 using Environment = std::vector<std::string>;
-using jobs::client::JobPlace;
 using jobs::client::LogTail;
 using jobs::client::RemoteFile;
 using jobs::client::Session;
+using jobs::resources::JobName;
 
 /// Across a restart of the server.
 constexpr std::chrono::minutes kPatience{5};
@@ -59,7 +59,7 @@ int show_logs(const FileOptions& options, const Environment& environment) {
   RemoteJobView view(options.job.remote, environment);
   Session session = options.job.remote.session(environment, options.follow ? kPatience : std::chrono::milliseconds(0),
                                                [&] { view.tick(); });
-  const JobPlace job = options.job.find(session, environment);
+  const JobName job = options.job.find(session, environment);
   LogTail tail(session, job, {options.names.begin(), options.names.end()},
                [&](auto stream, auto text) { options.follow ? view.show_log(stream, text) : show_log(stream, text); });
   bool is_complete = true;
@@ -112,7 +112,7 @@ Examples:
   gyre job download train-1                             (the logs))";
 
 /// The files that PATH stands for.
-std::vector<RemoteFile> wanted_files(Session& session, const JobPlace& job, const FileOptions& options) {
+std::vector<RemoteFile> wanted_files(Session& session, const JobName& job, const FileOptions& options) {
   if (options.path.empty()) return list_files(session, job, options.output, "", true);
   try {
     return list_files(session, job, options.output, options.path, true);
@@ -128,7 +128,7 @@ std::vector<RemoteFile> wanted_files(Session& session, const JobPlace& job, cons
 
 int download_files(const FileOptions& options, const Environment& environment) {
   Session session = options.job.remote.session(environment, kPatience);
-  const JobPlace job = options.job.find(session, environment);
+  const JobName job = options.job.find(session, environment);
   const fs::path folder = options.to.empty() ? fs::path(".") : fs::path(options.to);
   std::size_t count = 0;
   std::uint64_t bytes = 0;
@@ -167,7 +167,7 @@ void add_job_files(VerbGroup& group) {
   verb->footer("\nExamples:\n  gyre job files train-1\n  gyre job files train-1 -d MODEL -r");
   group.add(verb, [options](const Environment& environment) {
     Session session = options->job.remote.session(environment);
-    const JobPlace job = options->job.find(session, environment);
+    const JobName job = options->job.find(session, environment);
     const auto files = list_files(session, job, options->output, options->path, options->recursive);
     options->job.remote.print(file_json(files), [&] { return file_table(files); });
     return 0;

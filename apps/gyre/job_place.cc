@@ -17,8 +17,8 @@ namespace gyre::app {
 namespace {
 
 using jobs::client::below;
-using jobs::client::JobPlace;
 using jobs::client::Session;
+using jobs::resources::JobName;
 
 /// Of these, the newest, a name that was not found is looked for, and a similar one suggested.
 constexpr std::size_t kMostLookedThrough = 1'000;
@@ -38,8 +38,8 @@ void JobOptions::add_options(CLI::App& verb, unsigned options) {
   remote.add_options(verb, options);
 }
 
-JobPlace JobOptions::find(Session& session, const std::vector<std::string>& environment) const {
-  JobPlace place{remote.workspace_in(environment), experiment, job};
+JobName JobOptions::find(Session& session, const std::vector<std::string>& environment) const {
+  JobName place{remote.workspace_in(environment), experiment, job};
   if (const std::size_t slash = job.find('/'); slash != std::string::npos) {
     if (!experiment.empty()) throw UsageError(fmt::format("-e and '{}' both name an experiment", job));
     place.experiment = job.substr(0, slash);
@@ -53,7 +53,7 @@ JobPlace JobOptions::find(Session& session, const std::vector<std::string>& envi
   std::vector<std::string> known;
   for (const Json& other : session.list({"workspaces", place.workspace, "jobs"},
                                         {{"order", "newest"}, {"maxresults", "1000"}}, kMostLookedThrough)) {
-    const JobPlace found{place.workspace, experiment_of(other), text_at(other, "/name")};
+    const JobName found{place.workspace, experiment_of(other), text_at(other, "/name")};
     if (found.job == place.job) experiments.push_back(found.experiment);
     known.push_back(shown_place(found));
   }
@@ -66,7 +66,7 @@ JobPlace JobOptions::find(Session& session, const std::vector<std::string>& envi
   return place;
 }
 
-std::string shown_place(const JobPlace& job) {
+std::string shown_place(const JobName& job) {
   return job.experiment == kDefaultExperiment ? job.job : job.experiment + "/" + job.job;
 }
 
@@ -84,30 +84,7 @@ bool has_ended(const Json& job) {
   return state == "succeeded" || state == "failed";
 }
 
-int exit_code_of(const Json& job) {
-  if (text_at(job, "/properties/executionState") == "succeeded") return 0;
-  // Of an attempt that could not begin, or was lost, no program of the job has said anything.
-  const std::string error = text_at(job, "/properties/executionInfo/errors/0/code");
-  if (!error.empty() && error != "JobFailed" && error != "JobPreparationFailed") return kNotTheJobsExitCode;
-  const Json code = job.value(Json::json_pointer("/properties/executionInfo/exitCode"), Json());
-  const int number = code.is_number_integer() ? code.get<int>() : 1;
-  return number == 0 ? 1 : number & 0xff;
-}
-
-std::string shown_end(const Json& job) {
-  const std::string name = text_at(job, "/name");
-  if (text_at(job, "/properties/executionState") == "succeeded") return fmt::format("job '{}' succeeded", name);
-  std::string text = fmt::format("job '{}' failed", name);
-  if (const std::string code = text_at(job, "/properties/executionInfo/exitCode"); !code.empty()) {
-    text += fmt::format(" with exit code {}", code);
-  }
-  for (const Json& error : job.value(Json::json_pointer("/properties/executionInfo/errors"), Json::array())) {
-    text += fmt::format(": {}: {}", text_at(error, "/code"), text_at(error, "/message"));
-  }
-  return cli::printable(text);
-}
-
-Json follow_events(Session& session, const JobPlace& job, const std::function<void(const std::string&)>& say) {
+Json follow_events(Session& session, const JobName& job, const std::function<void(const std::string&)>& say) {
   session.events(below(path_of(job), "events"), [&](const net::http::ServerEvent& server_event) {
     const Json event = Json::parse(server_event.data, nullptr, false);
     const std::string to = text_at(event, "/to");
@@ -121,7 +98,7 @@ Json follow_events(Session& session, const JobPlace& job, const std::function<vo
   return session.get(path_of(job));
 }
 
-std::vector<std::string> notes_of(Session& session, const JobPlace& job) {
+std::vector<std::string> notes_of(Session& session, const JobName& job) {
   std::vector<std::string> notes;
   for (const Json& event : session.list(below(path_of(job), "events"))) {
     if (text_at(event, "/reason") == "note") notes.push_back(cli::printable(text_at(event, "/message")));
@@ -131,7 +108,7 @@ std::vector<std::string> notes_of(Session& session, const JobPlace& job) {
 
 namespace {
 
-void say_why(Session& session, const JobPlace& job, const std::string& verb,
+void say_why(Session& session, const JobName& job, const std::string& verb,
              const std::function<bool(const std::string&)>& concerns) {
   const Json why = session.get(below(path_of(job), "why"));
   if (!concerns(text_at(why, "/reason"))) return;
@@ -142,11 +119,11 @@ void say_why(Session& session, const JobPlace& job, const std::string& verb,
 
 }  // namespace
 
-void say_why_it_waits(Session& session, const JobPlace& job, const std::string& verb) {
+void say_why_it_waits(Session& session, const JobName& job, const std::string& verb) {
   say_why(session, job, verb, [](const std::string& reason) { return reason != "startsNow"; });
 }
 
-void say_what_must_change(Session& session, const JobPlace& job, const std::string& verb) {
+void say_what_must_change(Session& session, const JobName& job, const std::string& verb) {
   constexpr std::array kReasons = {"clusterTooSmall", "quotaTooSmall", "noCluster", "clusterUnusable"};
   say_why(session, job, verb,
           [&](const std::string& reason) { return std::ranges::find(kReasons, reason) != kReasons.end(); });

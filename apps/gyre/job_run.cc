@@ -26,9 +26,11 @@
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
+#include "gyre/cli/table.h"
 #include "gyre/jobs/agent/container.h"
 #include "gyre/jobs/agent/mounts.h"
 #include "gyre/jobs/client/code_archive.h"
+#include "gyre/jobs/resources/job_end.h"
 #include "gyre/jobs/service/service.h"
 #include "gyre/jobs/spec/parse.h"
 
@@ -37,7 +39,7 @@ namespace gyre::app {
 namespace {
 
 namespace fs = std::filesystem;
-using jobs::api::ExecutionState;
+using jobs::resources::ExecutionState;
 
 constexpr char kExplanation[] = R"(
 Runs the job on virtual nodes of this machine, or on the nodes of --cluster, with a job service of its own that ends with
@@ -47,7 +49,7 @@ stdOutErrPathPrefix, outputs below their pathPrefix. The job's containerSettings
 --mount NAME=DIR makes the directory DIR stand in for the file share that the job expects as
 $AZ_BATCHAI_MOUNT_ROOT/NAME. If started by root, the job runs as --job-user, which must be able to use DIR.
 
-Ctrl-C terminates the job. Exit code: the job's; 2 if the file or an option is invalid.
+Ctrl-C terminates the job. Exit code: the job's; 125 if the job is not at fault; 2 if the file or an option is invalid.
 
 Examples:
   gyre job run job.json --mount external=/data/share
@@ -57,7 +59,7 @@ Examples:
 
 constexpr int kUnusableExitCode = 2;
 constexpr int kPollMs = 200;
-const jobs::api::ClusterName kCluster{"local", "this-machine"};
+const jobs::resources::ClusterName kCluster{"local", "this-machine"};
 constexpr const char* kExperiment = "run";
 
 /// Letters, digits, '-' and '_' of a file's name: what a job may be called.
@@ -109,15 +111,15 @@ class ServiceFolder {
 /// One job of a service, from its submission to its end, on a console.
 class Console {
  public:
-  Console(jobs::service::Service& service, jobs::api::JobName name, bool quiet)
+  Console(jobs::service::Service& service, jobs::resources::JobName name, bool quiet)
       : service_(service),
         name_(std::move(name)),
         quiet_(quiet),
         block_(quiet ? cli::LiveOptions() : cli::live_options_from_environment()) {}
 
-  jobs::api::Job follow(EndSignals& signals) {
+  jobs::resources::Job follow(EndSignals& signals) {
     while (true) {
-      const jobs::api::Job job = service_.job(name_);
+      const jobs::resources::Job job = service_.job(name_);
       const bool ended = service_.files_are_complete(name_);
       show(ended);
       if (ended) return job;
@@ -144,7 +146,7 @@ class Console {
         say(sentence);
       }
     }
-    for (const jobs::api::OutputDirectory& directory : service_.output_directories(name_)) {
+    for (const jobs::resources::OutputDirectory& directory : service_.output_directories(name_)) {
       if (directory.id != "stdouterr") continue;
       const fs::path folder = directory.root / directory.relative;
       if (logs_ && folder == log_folder_) continue;
@@ -154,16 +156,16 @@ class Console {
     if (logs_) ended ? logs_->finish() : logs_->show_new();
   }
 
-  JobGlance glance(const jobs::api::Job& job) {
+  JobGlance glance(const jobs::resources::Job& job) {
     const bool waits = job.execution_state == ExecutionState::kQueued;
-    const jobs::api::TimeUs since = waits ? job.creation_time : job.execution_info.start_time.value_or(0);
+    const jobs::resources::TimeUs since = waits ? job.creation_time : job.execution_info.start_time.value_or(0);
     JobGlance glance{.name = name_.job,
-                     .state = std::string(jobs::api::state_name(job.execution_state)),
+                     .state = std::string(name(job.execution_state)),
                      .nodes = job.spec.node_count,
                      .attempts = job.attempts,
                      .since = shown_seconds((wall_clock_us() - since) / 1'000'000),
                      .detail = waits ? "waits: " + service_.why(name_).message : news_};
-    for (const jobs::api::Node& node : service_.nodes(kCluster)) {
+    for (const jobs::resources::Node& node : service_.nodes(kCluster)) {
       if (!node.job) continue;
       glance.node_names.push_back(node.address.empty() ? node.name : fmt::format("{} ({})", node.name, node.address));
     }
@@ -171,7 +173,7 @@ class Console {
   }
 
   jobs::service::Service& service_;
-  jobs::api::JobName name_;
+  jobs::resources::JobName name_;
   bool quiet_;
   cli::LiveBlock block_;
   std::string news_;  // What has happened last.
@@ -198,26 +200,18 @@ void release_nodes(jobs::service::Service& service) {
   while (service.cluster(kCluster).current_node_count > 0 && !deadline.passed()) ::poll(nullptr, 0, 10);
 }
 
-bool exists(const jobs::api::OutputDirectory& directory) {
+bool exists(const jobs::resources::OutputDirectory& directory) {
   std::error_code ignored;
   return fs::exists(directory.root / directory.relative, ignored);
 }
 
-int report(const jobs::api::Job& job, const std::vector<jobs::api::OutputDirectory>& directories) {
-  for (const jobs::api::OutputDirectory& directory : directories) {
+int report(const jobs::resources::Job& job, const std::vector<jobs::resources::OutputDirectory>& directories) {
+  for (const jobs::resources::OutputDirectory& directory : directories) {
     if (!exists(directory)) continue;  // No attempt came so far.
     fmt::print(stderr, "  {:12} {}\n", directory.id, (directory.root / directory.relative).string());
   }
-  const int code = job.execution_info.exit_code.value_or(1);
-  if (job.execution_state == ExecutionState::kSucceeded) {
-    fmt::print(stderr, "gyre job run: job '{}' succeeded\n", job.name.job);
-    return 0;
-  }
-  for (const jobs::api::ResourceError& error : job.execution_info.errors) {
-    fmt::print(stderr, "gyre job run: job '{}' failed with exit code {}: {}: {}\n", job.name.job, code, error.code,
-               error.message);
-  }
-  return code == 0 ? 1 : code;
+  fmt::print(stderr, "gyre job run: {}\n", cli::printable(sentence_about_end(job)));
+  return exit_code_of(job);
 }
 
 }  // namespace
@@ -314,9 +308,9 @@ int JobRun::run(const std::vector<std::string>& environment) const {
   check_job_user(job_user_);
   options.job_user = job_user_;
   options.environment = by_name(environment);
-  const jobs::api::JobName name{kCluster.workspace, kExperiment, name_.empty() ? job_name_of(file_) : name_};
-  jobs::api::Job job;
-  std::vector<jobs::api::OutputDirectory> directories;
+  const jobs::resources::JobName name{kCluster.workspace, kExperiment, name_.empty() ? job_name_of(file_) : name_};
+  jobs::resources::Job job;
+  std::vector<jobs::resources::OutputDirectory> directories;
   {
     jobs::service::Service service(options);
     service.create_workspace({"", true}, {kCluster.workspace, ""});
@@ -327,7 +321,7 @@ int JobRun::run(const std::vector<std::string>& environment) const {
     directories = service.output_directories(name);
     release_nodes(service);
   }
-  const bool inside = std::ranges::any_of(directories, [&](const jobs::api::OutputDirectory& directory) {
+  const bool inside = std::ranges::any_of(directories, [&](const jobs::resources::OutputDirectory& directory) {
     return exists(directory) && directory.root.string().starts_with(folder.path().string());
   });
   if (inside) folder.keep();

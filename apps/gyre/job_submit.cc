@@ -23,6 +23,8 @@
 #include "gyre/cli/table.h"
 #include "gyre/jobs/client/code_archive.h"
 #include "gyre/jobs/client/log_tail.h"
+#include "gyre/jobs/resources/job_end.h"
+#include "gyre/jobs/resources/json.h"
 #include "gyre/jobs/spec/command.h"
 #include "gyre/jobs/spec/duration.h"
 #include "gyre/jobs/spec/parse.h"
@@ -32,8 +34,8 @@ namespace gyre::app {
 
 namespace {
 
-using jobs::client::JobPlace;
 using jobs::client::Session;
+using jobs::resources::JobName;
 using jobs::spec::JobSpec;
 
 constexpr char kExplanation[] = R"(
@@ -280,8 +282,8 @@ int JobSubmit::run(const std::vector<std::string>& environment) {
   const std::string stem = has_command_   ? stem_of(command_)
                            : file_ == "-" ? "job"
                                           : std::filesystem::path(file_).stem().string();
-  const JobPlace place{workspace, !experiment_.empty() ? experiment_ : experiment_of(spec),
-                       name_.empty() ? new_name(stem) : name_};
+  const JobName place{workspace, !experiment_.empty() ? experiment_ : experiment_of(spec),
+                      name_.empty() ? new_name(stem) : name_};
   session.put({"workspaces", workspace, "experiments", place.experiment});
   const Json body = {{"properties", jobs::spec::to_json(spec, jobs::spec::Secrets::kIncluded)}};
   jobs::client::Query query;
@@ -301,22 +303,22 @@ int JobSubmit::run(const std::vector<std::string>& environment) {
   return follow(place, environment);
 }
 
-int JobSubmit::follow(const JobPlace& place, const std::vector<std::string>& environment) const {
+int JobSubmit::follow(const JobName& place, const std::vector<std::string>& environment) const {
   RemoteJobView view(remote_, environment);
   try {
     Session session = remote_.session(environment, kPatience, [&] { view.tick(); });
     say_why_it_waits(session, place, "gyre job submit");
     view.watch(place);
     jobs::client::LogTail(session, place, {}, [&](auto stream, auto text) { view.show_log(stream, text); }).follow();
-    const Json ended = session.get(path_of(place));
+    const jobs::resources::Job ended = jobs::resources::job_from_json(session.get(path_of(place)));
     view.end();
     for (const std::string& note : notes_of(session, place)) fmt::print(stderr, "gyre job submit: {}\n", note);
-    fmt::print(stderr, "gyre job submit: {}\n", shown_end(ended));
+    fmt::print(stderr, "gyre job submit: {}\n", cli::printable(sentence_about_end(ended)));
     return exit_code_of(ended);
   } catch (const Error& error) {
     view.end();
     fmt::print(stderr, "gyre job submit: {}\n", error.what());
-    return kNotTheJobsExitCode;
+    return jobs::resources::kNotTheJobsExitCode;
   }
 }
 

@@ -24,7 +24,7 @@ class JobSubmit {
  private:
   int run(const std::vector<std::string>& environment);
   /// Shows its logs until it ends; returns its exit code.
-  int follow(const jobs::client::JobPlace& place, const std::vector<std::string>& environment) const;
+  int follow(const jobs::resources::JobName& place, const std::vector<std::string>& environment) const;
   jobs::spec::JobSpec spec_of_command() const;
   /// Nothing where the file is wrong; its problems were shown.
   std::optional<jobs::spec::JobSpec> spec_of_file(const std::vector<std::string>& environment) const;

@@ -13,6 +13,8 @@
 #include "apps/gyre/run_command.h"
 #include "gyre/base/error.h"
 #include "gyre/cli/number_check.h"
+#include "gyre/jobs/resources/job_end.h"
+#include "gyre/jobs/resources/json.h"
 
 namespace gyre::app {
 
@@ -20,10 +22,10 @@ namespace {
 
 using Environment = std::vector<std::string>;
 using jobs::client::below;
-using jobs::client::JobPlace;
 using jobs::client::Path;
 using jobs::client::Query;
 using jobs::client::Session;
+using jobs::resources::JobName;
 
 constexpr std::chrono::seconds kLongestDeletion{120};
 /// Across a restart of the server.
@@ -122,7 +124,7 @@ std::shared_ptr<bool> add_force(CLI::App& verb) {
 }
 
 /// With `force`, says what may be left behind.
-Json stop(Session& session, const JobPlace& job, bool force, const std::string& verb) {
+Json stop(Session& session, const JobName& job, bool force, const std::string& verb) {
   const Json stopped = session.post(below(path_of(job), "terminate"), force ? Query{{"force", "true"}} : Query{});
   if (!force) return stopped;
   for (const Json& error : stopped.value(Json::json_pointer("/properties/executionInfo/errors"), Json::array())) {
@@ -135,7 +137,7 @@ constexpr std::size_t kLastLines = 20;
 constexpr std::size_t kMostLastBytes = 8 << 10;
 
 /// On stderr, of what a failed job has said last: of stderr.txt, or where that is empty of stdout.txt.
-void show_last_lines(Session& session, const JobPlace& job) {
+void show_last_lines(Session& session, const JobName& job) {
   for (const char* file : {"stderr.txt", "stdout.txt"}) {
     const Path path = below(path_of(job), "files", "stdouterr", file);
     std::string text;
@@ -167,20 +169,22 @@ int wait_for_job(const JobOptions& options, bool quiet, const Environment& envir
   RemoteJobView view(options.remote, environment);
   try {
     Session session = options.remote.session(environment, kPatience, [&] { view.tick(); });
-    const JobPlace place = options.find(session, environment);
+    const JobName place = options.find(session, environment);
     if (!quiet) view.watch(place);
     const Json job = follow_events(session, place, [&](const std::string& line) {
       if (!quiet) view.say(where + ": " + line);
     });
     view.end();
     if (options.remote.output != "table") options.remote.print(job, [] { return ""; });
-    if (!quiet) fmt::print(stderr, "{}: {}\n", where, shown_end(job));
-    if (!quiet && exit_code_of(job) != 0) show_last_lines(session, place);
-    return exit_code_of(job);
+    const jobs::resources::Job ended = jobs::resources::job_from_json(job);
+    const int code = exit_code_of(ended);
+    if (!quiet) fmt::print(stderr, "{}: {}\n", where, cli::printable(sentence_about_end(ended)));
+    if (!quiet && code != 0) show_last_lines(session, place);
+    return code;
   } catch (const Error& error) {
     view.end();
     fmt::print(stderr, "{}: {}\n", where, error.what());
-    return kNotTheJobsExitCode;
+    return jobs::resources::kNotTheJobsExitCode;
   }
 }
 
@@ -223,7 +227,7 @@ void add_job_show(VerbGroup& group) {
   auto options = add_job(*verb);
   group.add(verb, [options](const Environment& environment) {
     Session session = options->remote.session(environment);
-    const JobPlace place = options->find(session, environment);
+    const JobName place = options->find(session, environment);
     const Json job = session.get(path_of(place));
     options->remote.print(job, [&] { return job_fields(job, notes_of(session, place)); });
     return 0;
@@ -236,7 +240,7 @@ void add_job_why(VerbGroup& group) {
   auto options = add_job(*verb);
   group.add(verb, [options](const Environment& environment) {
     Session session = options->remote.session(environment);
-    const JobPlace job = options->find(session, environment);
+    const JobName job = options->find(session, environment);
     const Json why = session.get(below(path_of(job), "why"));
     options->remote.print(why, [&] {
       std::string text = fmt::format("{}: {}\n", text_at(why, "/reason"), cli::printable(text_at(why, "/message")));
@@ -315,7 +319,7 @@ void add_job_delete(VerbGroup& group) {
   verb->footer(kForceExplanation);
   group.add(verb, [options, yes, no_wait, force](const Environment& environment) {
     Session session = options->remote.session(environment);
-    const JobPlace job = options->find(session, environment);
+    const JobName job = options->find(session, environment);
     const std::string what = fmt::format("job '{}'", shown_place(job));
     if (!confirmed(fmt::format("Delete {}?", what), *yes)) return 1;
     if (*force && !has_ended(session.get(path_of(job)))) stop(session, job, true, "gyre job delete");

@@ -35,7 +35,7 @@ std::vector<cli::BlockLine> block_of(const JobGlance& job) {
   return lines;
 }
 
-void RemoteJobView::watch(const jobs::client::JobPlace& job) {
+void RemoteJobView::watch(const jobs::resources::JobName& job) {
   if (!block_.draws()) return;
   session_.emplace(remote_.session(environment_));
   job_ = job;

@@ -33,7 +33,7 @@ class RemoteJobView {
       : block_(cli::live_options_from_environment()), remote_(remote), environment_(environment) {}
 
   /// From now on. Where the block does not draw, nobody is asked.
-  void watch(const jobs::client::JobPlace& job);
+  void watch(const jobs::resources::JobName& job);
   /// For SessionOptions::meanwhile.
   void tick();
   /// For LogTail.
@@ -49,7 +49,7 @@ class RemoteJobView {
   cli::LiveBlock block_;
   const Remote& remote_;
   std::vector<std::string> environment_;
-  std::optional<jobs::client::JobPlace> job_;
+  std::optional<jobs::resources::JobName> job_;
   std::optional<jobs::client::Session> session_;
   SteadyClock::time_point looked_{};
 };

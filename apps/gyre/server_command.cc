@@ -119,7 +119,7 @@ std::string own_user(Service& service) {
   if (const auto known = service.user_with_account(account)) return known->name;
   const std::string name = own_name();
   const auto users = service.users();
-  const bool taken = std::ranges::any_of(users, [&](const jobs::api::User& user) { return user.name == name; });
+  const bool taken = std::ranges::any_of(users, [&](const jobs::resources::User& user) { return user.name == name; });
   if (taken) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("user '{}' of this server has another account than the one that starts it, '{}'; delete "

@@ -83,6 +83,26 @@ def test_a_jobs_exit_code_is_gyre_job_runs(gyre: Path, tmp_path: Path, share: Pa
     assert "failed with exit code 7: JobFailed" in errors.splitlines()[-1]
 
 
+def test_a_failure_that_is_not_the_jobs_ends_with_125_as_gyre_job_wait_does(
+    gyre: Path, tmp_path: Path, share: Path
+) -> None:
+    """It was 255 here, and 125 there."""
+    script(share, "job-prep.sh", "true")
+    script(
+        share,
+        "run-cifar10.sh",
+        "pid=$$\n"
+        'until tr "\\0" " " < /proc/$pid/cmdline | grep -q "gyre-node launch"; do\n'
+        "  pid=$(awk '/^PPid:/ { print $2 }' /proc/$pid/status)\n"
+        "done\n"
+        "kill -9 $pid; exec sleep 600",
+    )
+    job = start(gyre, tmp_path, "--mount", f"external={share}")
+    _, errors = job.communicate(timeout=120)
+    assert job.returncode == 125, errors
+    assert "failed with exit code 125: InternalError" in errors.splitlines()[-1]
+
+
 def test_ctrl_c_terminates_the_job(gyre: Path, tmp_path: Path, share: Path) -> None:
     script(share, "job-prep.sh", "true")
     script(share, "run-cifar10.sh", 'touch "$AZ_BATCHAI_OUTPUT_TIMELINE/runs"; exec sleep 600')

@@ -31,6 +31,7 @@
 #include "gyre/jobs/agent/messages.h"
 #include "gyre/jobs/agent/node_folders.h"
 #include "gyre/jobs/agent/secure_connection.h"
+#include "gyre/jobs/resources/job_end.h"
 #include "gyre/net/socket.h"
 
 namespace gyre::jobs::agent {
@@ -272,18 +273,18 @@ class Agent::Work {
       job_ = std::make_unique<NodeJob>(options_.node, order);
       report(job_->report());
     } catch (const std::exception& error) {
-      JobError refused = *internal::internal_failure(order, error, false).error;
+      resources::ResourceError refused = *internal::internal_failure(order, error, false).error;
       refused.message = fmt::format("node {} cannot take the job: {}", options_.node_id, error.what());
       refuse(order, refused);
     }
   }
 
-  void refuse(const WorkOrder& order, const JobError& why) {
+  void refuse(const WorkOrder& order, const resources::ResourceError& why) {
     NodeReport refusal;
     refusal.attempt = order.attempt;
     refusal.phase = Phase::kEnded;
     refusal.record.emplace();
-    refusal.record->exit_code = internal::kCodeWithoutCommand;
+    refusal.record->exit_code = resources::kNotTheJobsExitCode;
     refusal.record->error = why;
     refusal.record->started_us = refusal.record->ended_us = wall_clock_us();
     report(refusal);

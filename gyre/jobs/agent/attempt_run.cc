@@ -7,14 +7,9 @@
 #include <utility>
 
 #include "gyre/base/check.h"
+#include "gyre/jobs/resources/job_end.h"
 
 namespace gyre::jobs::agent {
-
-namespace {
-
-constexpr int kCodeWithoutCommand = 255;
-
-}  // namespace
 
 AttemptRun::AttemptRun(WorkOrder order) : order_(std::move(order)), nodes_(order_.nodes.size()) {}
 
@@ -40,7 +35,7 @@ void AttemptRun::place(int node, const std::string& address, int cores, int gpus
 
 bool AttemptRun::placed() const { return std::ranges::none_of(order_.nodes, &std::string::empty, &NodePlace::address); }
 
-void AttemptRun::blame(int exit_code, const JobError& error) {
+void AttemptRun::blame(int exit_code, const resources::ResourceError& error) {
   if (!cause_) cause_.emplace(exit_code, error);
 }
 
@@ -63,11 +58,13 @@ void AttemptRun::lose(int node, const std::string& why, NodeLoss loss) {
   state.lost = why;
   state.hopeless = loss == NodeLoss::kHopeless;
   if (stop_ && stop_->reason == StopReason::kRequest) {
-    return blame(kCodeWithoutCommand, {error_code::kJobFailed, "the job was terminated", {{"reason", "request"}}});
+    return blame(resources::kTerminatedExitCode,
+                 {resources::error_code::kJobFailed, "the job was terminated", {{"reason", "request"}}});
   }
   const std::string& id = order_.nodes[static_cast<std::size_t>(node)].id;
-  blame(kCodeWithoutCommand,
-        {error_code::kInternal, fmt::format("node {} was lost: {}", id, why), {{"node", id}, {"reason", "node_lost"}}});
+  blame(resources::kNotTheJobsExitCode, {resources::error_code::kInternal,
+                                         fmt::format("node {} was lost: {}", id, why),
+                                         {{"node", id}, {"reason", "node_lost"}}});
 }
 
 void AttemptRun::stop(StopReason reason, std::chrono::seconds grace) {

@@ -15,7 +15,8 @@ namespace gyre::jobs::agent {
 /// How an attempt ended, over all its nodes.
 struct AttemptResult {
   int exit_code = 0;
-  std::optional<JobError> error;  ///< Exactly one where it failed; nothing where it succeeded or was preempted.
+  std::optional<resources::ResourceError>
+      error;                      ///< Exactly one where it failed; nothing where it succeeded or was preempted.
   bool preempted = false;         ///< It was ended for others and may be queued again.
   std::vector<std::string> lost;  ///< Nodes that were lost with it; it may be queued again, unless `hopeless`.
   bool hopeless = false;          ///< A node's agent died again and again: the next node's would, too.
@@ -100,13 +101,13 @@ class AttemptRun {
 
   bool all_at_least(Phase phase) const;
   bool placed() const;
-  void blame(int exit_code, const JobError& error);
+  void blame(int exit_code, const resources::ResourceError& error);
 
   WorkOrder order_;
   std::vector<NodeState> nodes_;
   std::optional<Stop> stop_;
   /// The first failure that nobody asked for.
-  std::optional<std::pair<int, JobError>> cause_;
+  std::optional<std::pair<int, resources::ResourceError>> cause_;
   bool acknowledged_ = false;
   std::vector<std::string> notes_;
 };

@@ -33,7 +33,7 @@ NodeReport ended(int exit_code, const char* error = nullptr, bool asked = false)
   report.record->asked_to_end = asked;
   report.record->started_us = 5;
   report.record->ended_us = 9;
-  if (error != nullptr) report.record->error = JobError{error, "it failed", {}};
+  if (error != nullptr) report.record->error = resources::ResourceError{error, "it failed", {}};
   return report;
 }
 
@@ -67,7 +67,7 @@ TEST(AttemptRun, nodes_go_through_the_phases_together) {
 TEST(AttemptRun, the_first_failure_ends_the_others_and_is_the_one_error) {
   AttemptRun run(two_nodes());
   for (const int node : {0, 1}) run.report(node, at(Phase::kPrepared));
-  run.report(1, ended(7, error_code::kJobFailed));
+  run.report(1, ended(7, resources::error_code::kJobFailed));
   EXPECT_THAT(commands(run), ElementsAre(kStop, kNone));
   EXPECT_EQ(run.stop_reason(), StopReason::kOtherNode);
   run.report(0, ended(143, nullptr, true));
@@ -82,8 +82,8 @@ TEST(AttemptRun, late_and_doubled_news_change_nothing) {
   run.report(0, at(Phase::kPrepared));
   run.report(1, at(Phase::kRunning));
   EXPECT_TRUE(run.running());
-  run.report(0, ended(1, error_code::kJobFailed));
-  run.report(0, ended(2, error_code::kInternal));
+  run.report(0, ended(1, resources::error_code::kJobFailed));
+  run.report(0, ended(2, resources::error_code::kInternal));
   run.report(1, ended(143, nullptr, true));
   EXPECT_EQ(run.result().exit_code, 1);
 }
@@ -100,7 +100,7 @@ TEST(AttemptRun, what_a_node_has_to_do_follows_from_the_reports_alone) {
 TEST(AttemptRun, a_job_whose_preparation_failed_on_one_node_has_never_run) {
   AttemptRun run(two_nodes());
   run.report(0, at(Phase::kPrepared));
-  NodeReport failed = ended(3, error_code::kPreparationFailed);
+  NodeReport failed = ended(3, resources::error_code::kPreparationFailed);
   failed.facts.reset();
   run.report(1, failed);
   run.report(0, ended(143, nullptr, true));

@@ -118,7 +118,7 @@ class AttemptProcess : public testing::Test {
 TEST_F(AttemptProcess, that_dies_is_started_again_three_times_and_then_the_attempt_has_failed) {
   start("echo 'no memory left' >&2; exit 7");
   const NodeReport report = end();
-  EXPECT_EQ(report.record->error->code, error_code::kInternal);
+  EXPECT_EQ(report.record->error->code, resources::error_code::kInternal);
   EXPECT_THAT(error_of(report), HasSubstr("has ended 4 times (exit code 7: no memory left"));
   EXPECT_EQ(starts(), 4U);
   EXPECT_THAT(report.notes, testing::Contains(HasSubstr("is started again")));
@@ -154,7 +154,7 @@ TEST_F(AttemptProcess, that_sends_an_invalid_line_ends_the_attempt) {
     order_.attempt += "x";
     start(lie);
     const NodeReport report = end();
-    EXPECT_EQ(report.record->error->code, error_code::kInternal);
+    EXPECT_EQ(report.record->error->code, resources::error_code::kInternal);
     EXPECT_THAT(error_of(report), HasSubstr("sent an invalid line"));
     EXPECT_FALSE(report.facts);
   }

@@ -42,7 +42,7 @@ std::vector<std::string> list_from_json(const JsonFields& fields, const char* na
   return texts;
 }
 
-JobError job_error_from_json(const Json& json) {
+resources::ResourceError job_error_from_json(const Json& json) {
   const JsonFields fields(json, "the error of an exit record");
   return {fields.text("code"), fields.text("message"), texts_from_json(fields, "details", kMostDetails)};
 }

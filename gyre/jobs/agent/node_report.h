@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gyre/jobs/agent/work_order.h"
+#include "gyre/jobs/resources/resources.h"
 
 namespace gyre::jobs::agent {
 
@@ -23,34 +24,17 @@ enum class Phase {
 const char* name_of(Phase phase);
 std::optional<Phase> phase_named(const std::string& name);
 
-/// The codes of Batch AI's failure records, and one of ours.
-namespace error_code {
-constexpr const char* kJobFailed = "JobFailed";
-constexpr const char* kPreparationFailed = "JobPreparationFailed";
-constexpr const char* kInternal = "InternalError";
-constexpr const char* kUnusablePath =
-    "UnusablePath";  ///< A place for mounts, logs or outputs that the node cannot use.
-}  // namespace error_code
-
-/// Values of JobError's "reason" for InternalError, in addition to the names of StopReason: nothing of the job's
+/// Values of an error's detail "reason" for InternalError, in addition to the names of StopReason: nothing of the job's
 /// processes has run on the node, because its disk is full; or the job's launcher could start none of the ranks.
 constexpr const char* kNoRoom = "noRoom";
 constexpr const char* kNotStarted = "notStarted";
 
-struct JobError {
-  std::string code;  ///< One of error_code.
-  std::string message;
-  std::map<std::string, std::string> details;
-
-  bool operator==(const JobError&) const = default;
-};
-
 /// The truth about how an attempt ended on one node. It lies on the node's disk before anybody hears of it.
 struct ExitRecord {
   int exit_code = 0;
-  std::optional<JobError> error;  ///< Nothing: it succeeded, or was ended because of another node.
-  bool asked_to_end = false;      ///< By the service, because of another node, a request or a lost lease.
-  std::int64_t started_us = 0;    ///< Of CLOCK_REALTIME; when the order was accepted.
+  std::optional<resources::ResourceError> error;  ///< Nothing: it succeeded, or was ended because of another node.
+  bool asked_to_end = false;    ///< By the service, because of another node, a request or a lost lease.
+  std::int64_t started_us = 0;  ///< Of CLOCK_REALTIME; when the order was accepted.
   std::int64_t ended_us = 0;
   std::vector<std::string> left_behind;  ///< What the job left on the node, and was removed: processes, memory.
 

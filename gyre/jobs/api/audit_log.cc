@@ -11,7 +11,7 @@
 
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
-#include "gyre/jobs/api/internal/resource_json.h"
+#include "gyre/jobs/resources/json.h"
 
 namespace gyre::jobs::api {
 
@@ -19,7 +19,7 @@ AuditLog::AuditLog(std::filesystem::path file, Logger logger, std::function<std:
     : file_(std::move(file)), logger_(std::move(logger)), now_(std::move(now)) {}
 
 void AuditLog::add(const net::http::AuditEntry& entry) {
-  nlohmann::ordered_json json = {{"time", internal::iso_8601_time(now_())},
+  nlohmann::ordered_json json = {{"time", resources::iso_8601_time(now_())},
                                  {"user", entry.user},
                                  {"from", entry.peer},
                                  {"what", fmt::format("{} {}", method_name(entry.method), entry.path)},

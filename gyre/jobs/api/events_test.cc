@@ -16,18 +16,19 @@ class Events : public InterfaceTest {
     InterfaceTest::SetUp();
     as_ada(Method::kPut, kJob, kJobFile);
   }
-  void change(ExecutionState state) { service_->set_state({"w", "e", "j"}, state); }
+  void change(resources::ExecutionState state) { service_->set_state({"w", "e", "j"}, state); }
   net::http::Target target() const { return net::http::parse_target(std::string(kJob) + "/events"); }
 };
 
 TEST_F(Events, of_a_job_stream_until_it_has_finished) {
   net::http::Client ada = client("ada-token");
-  change(ExecutionState::kRunning);
+  change(resources::ExecutionState::kRunning);
   std::vector<std::string> states;
   ada.events(target(), "", [&](const ServerEvent& event) {
     EXPECT_EQ(event.name, "job");
     states.push_back(json::parse(event.data)["to"]);
-    if (states.size() == 1) change(ExecutionState::kSucceeded);  // It hears of this because the service wakes it.
+    if (states.size() == 1)
+      change(resources::ExecutionState::kSucceeded);  // It hears of this because the service wakes it.
     return true;
   });
   EXPECT_EQ(states, (std::vector<std::string>{"running", "succeeded"}));
@@ -35,8 +36,8 @@ TEST_F(Events, of_a_job_stream_until_it_has_finished) {
 
 TEST_F(Events, go_on_after_the_last_one_that_a_client_has) {
   net::http::Client ada = client("ada-token");
-  for (int i = 0; i < 200; ++i) change(ExecutionState::kRunning);
-  change(ExecutionState::kSucceeded);
+  for (int i = 0; i < 200; ++i) change(resources::ExecutionState::kRunning);
+  change(resources::ExecutionState::kSucceeded);
   std::vector<std::string> ids;
   ada.events(target(), "150", [&](const ServerEvent& event) {
     ids.push_back(event.id);
@@ -54,7 +55,7 @@ TEST_F(Events, go_on_after_the_last_one_that_a_client_has) {
 
 TEST_F(Events, of_a_deleted_job_end) {
   net::http::Client ada = client("ada-token");
-  change(ExecutionState::kRunning);
+  change(resources::ExecutionState::kRunning);
   int count = 0;
   ada.events(target(), "", [&](const ServerEvent&) {
     ++count;
@@ -65,7 +66,7 @@ TEST_F(Events, of_a_deleted_job_end) {
 }
 
 TEST_F(Events, are_a_list_as_well) {
-  for (int i = 0; i < 3; ++i) change(ExecutionState::kRunning);
+  for (int i = 0; i < 3; ++i) change(resources::ExecutionState::kRunning);
   const json first = json::parse(as_ada(Method::kGet, "/workspaces/w/events?maxresults=2").body);
   ASSERT_EQ(first["value"].size(), 2U);
   EXPECT_EQ(first["value"][0]["sequence"], 1);

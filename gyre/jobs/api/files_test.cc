@@ -168,7 +168,7 @@ TEST_F(Files, a_followed_log_ends_after_its_last_byte_once_the_job_has_ended) {
     while (!started) std::this_thread::yield();
     for (int i = 0; i < 20; ++i) write_log("j", "stdout.txt", "line " + std::to_string(i) + " \xe2\x82\xac\n");
     write_log("j", "stdout.txt", "the last words");
-    service_->set_state({"w", "e", "j"}, ExecutionState::kSucceeded);
+    service_->set_state({"w", "e", "j"}, resources::ExecutionState::kSucceeded);
   });
   const net::http::Target file = net::http::parse_target(std::string(kJob) + "/files/stdouterr/stdout.txt");
   const std::uint64_t end = ada.follow(file, 5, [&](std::string_view bytes) {

@@ -13,11 +13,9 @@ namespace {
 using namespace internal;
 
 void add_root_routes(Router& router, const Interface& interface) {
-  add(router, interface, Method::kGet, "/", [](Request&, const User& sender) {
-    return answer(200, {{"name", "gyre"},
-                        {"version", GYRE_VERSION},
-                        {"apiVersion", "2018-05-01"},
-                        {"sender", internal::to_json(sender)}});
+  add(router, interface, Method::kGet, "/", [](Request&, const resources::User& sender) {
+    return answer(
+        200, {{"name", "gyre"}, {"version", GYRE_VERSION}, {"apiVersion", "2018-05-01"}, {"sender", to_json(sender)}});
   });
   router.add({.method = Method::kGet,
               .pattern = "/health",
@@ -26,7 +24,7 @@ void add_root_routes(Router& router, const Interface& interface) {
 }
 
 /// By the account's name: the service knows no numbers.
-std::optional<User> user_with_account(JobService& service, uid_t number) {
+std::optional<resources::User> user_with_account(JobService& service, uid_t number) {
   const std::string account = name_of_account(number);
   if (auto user = service.user_with_account(account)) return user;
   throw HttpError(401, "Unauthorized",
@@ -60,7 +58,7 @@ net::http::Authenticator make_authenticator(std::shared_ptr<JobService> service)
                                              : service->authenticate(sender.token);
       if (!user) return std::nullopt;
       return net::http::Identity{user->name, user->is_administrator};
-    } catch (const ServiceError& error) {
+    } catch (const resources::ServiceError& error) {
       throw as_answer(error);
     }
   };

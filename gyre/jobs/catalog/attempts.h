@@ -24,7 +24,7 @@ struct AttemptEnd {
   Counts counts = Counts::kNothing;
   std::optional<TimeUs> retry{};  ///< The next attempt begins no earlier.
   std::optional<int> exit_code{};
-  std::optional<JobError> error{};  ///< Needed where it failed.
+  std::optional<ResourceError> error{};  ///< Needed where it failed.
   Cause cause{};
 };
 

@@ -62,8 +62,9 @@ struct Scene {
 
 inline AttemptEnd succeeded() { return {.outcome = AttemptEnd::Outcome::kSucceeded, .exit_code = 0}; }
 inline AttemptEnd failed(int exit_code) {
-  return {
-      .outcome = AttemptEnd::Outcome::kFailed, .exit_code = exit_code, .error = JobError{"JobFailed", "it failed", ""}};
+  return {.outcome = AttemptEnd::Outcome::kFailed,
+          .exit_code = exit_code,
+          .error = ResourceError{"JobFailed", "it failed"}};
 }
 inline AttemptEnd requeued() { return {.outcome = AttemptEnd::Outcome::kRequeued}; }
 

@@ -21,9 +21,9 @@ Cluster read_cluster(const Query& row) {
           .spec = row.text(4),
           .scale = row.text(5),
           .created = row.integer(6),
-          .provisioning_state = state_named<ProvisioningState>(row.text(7)),
+          .provisioning_state = resources::state_named<ProvisioningState>(row.text(7)),
           .provisioning_changed = row.integer(8),
-          .allocation_state = state_named<AllocationState>(row.text(9)),
+          .allocation_state = resources::state_named<AllocationState>(row.text(9)),
           .allocation_changed = row.integer(10)};
 }
 

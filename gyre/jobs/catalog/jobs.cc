@@ -96,7 +96,7 @@ std::map<ExecutionState, std::int64_t> Jobs::count(const JobFilter& filter) {
               fmt::format("SELECT execution_state, count(*) FROM jobs WHERE {} GROUP BY execution_state", condition),
               subject_of(filter));
   std::map<ExecutionState, std::int64_t> counts;
-  while (query.next()) counts[state_named<ExecutionState>(query.text(0))] = query.integer(1);
+  while (query.next()) counts[resources::state_named<ExecutionState>(query.text(0))] = query.integer(1);
   return counts;
 }
 
@@ -111,7 +111,7 @@ bool Jobs::terminate(Id id, const Cause& cause) {
     } else {
       change_job(store_, job,
                  {.to = ExecutionState::kFailed,
-                  .error = JobError{"JobFailed", cause.message, R"({"reason":"request"})"},
+                  .error = ResourceError{"JobFailed", cause.message, {{"reason", "request"}}},
                   .cause = cause});
     }
   }
@@ -214,7 +214,7 @@ std::set<std::string> Jobs::uuids_of_unsuccessful(Id cluster) {
   return found;
 }
 
-void Jobs::fail(Id id, const JobError& error) {
+void Jobs::fail(Id id, const ResourceError& error) {
   Transaction transaction(store_.database);
   change_job(store_, get(id), {.to = ExecutionState::kFailed, .error = error, .cause = {error.code, error.message}});
   transaction.commit();

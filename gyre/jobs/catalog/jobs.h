@@ -70,7 +70,7 @@ class Jobs {
   /// Of all of the cluster's that may run, or may be queued again by hand.
   std::set<std::string> uuids_of_unsuccessful(Id cluster);
   /// A queued job without an attempt cannot be run.
-  void fail(Id id, const JobError& error);
+  void fail(Id id, const ResourceError& error);
   /// At most `most` that ended before `time`, and are not being deleted yet; the oldest first.
   std::vector<Job> ended_before(TimeUs time, int most);
 

@@ -13,7 +13,7 @@ Node read_node(const Query& row) {
   return {.id = row.integer(0),
           .cluster = row.integer(1),
           .name = row.text(2),
-          .state = state_named<NodeState>(row.text(3)),
+          .state = resources::state_named<NodeState>(row.text(3)),
           .state_changed = row.integer(4),
           .attempt = row.maybe_text(5),
           .problem = row.text(6)};
@@ -25,7 +25,7 @@ Node Nodes::plan(Id cluster, const std::string& name, const Cause& cause) {
   Transaction transaction(store_.database);
   Query home(store_.database, "SELECT provisioning_state FROM clusters WHERE id = ?1", cluster);
   if (!home.next()) throw not_found("cluster", cluster);
-  if (home.text(0) == catalog::name(ProvisioningState::kDeleting)) {
+  if (home.text(0) == resources::name(ProvisioningState::kDeleting)) {
     throw Error(ErrorCode::kInvalidArgument, "the cluster is being deleted; it gets no new nodes");
   }
   if (name.empty() || find(name)) {
@@ -33,13 +33,13 @@ Node Nodes::plan(Id cluster, const std::string& name, const Cause& cause) {
   }
   Node made{.cluster = cluster, .name = name, .state_changed = store_.now()};
   store_.database.run("INSERT INTO nodes (cluster_id, name, state, state_us, problem) VALUES (?1, ?2, ?3, ?4, '')",
-                      cluster, name, catalog::name(made.state), made.state_changed);
+                      cluster, name, resources::name(made.state), made.state_changed);
   made.id = store_.database.last_insert_id();
   record(store_, {.subject = "node",
                   .name = name,
                   .cluster = cluster,
                   .node = made.id,
-                  .to = std::string(catalog::name(made.state)),
+                  .to = std::string(resources::name(made.state)),
                   .reason = cause.reason,
                   .message = cause.message});
   transaction.commit();
@@ -54,13 +54,13 @@ Node Nodes::adopt(Id cluster, const AttemptNode& found, const Cause& cause) {
   const Node made{.cluster = cluster, .name = found.name, .state = NodeState::kIdle, .state_changed = store_.now()};
   store_.database.run(
       "INSERT INTO nodes (id, cluster_id, name, state, state_us, problem) VALUES (?1, ?2, ?3, ?4, ?5, '')", number,
-      cluster, made.name, catalog::name(made.state), made.state_changed);
+      cluster, made.name, resources::name(made.state), made.state_changed);
   const Id id = store_.database.last_insert_id();
   record(store_, {.subject = "node",
                   .name = made.name,
                   .cluster = cluster,
                   .node = id,
-                  .to = std::string(catalog::name(made.state)),
+                  .to = std::string(resources::name(made.state)),
                   .reason = cause.reason,
                   .message = cause.message});
   transaction.commit();

@@ -5,14 +5,21 @@
 #include <string>
 #include <vector>
 
-#include "gyre/jobs/catalog/states.h"
+#include "gyre/jobs/resources/resources.h"
 
 namespace gyre::jobs::catalog {
 
 /// Numbers are never used again, also after their owner has been deleted.
 using Id = std::int64_t;
-/// Microseconds since 1970, by the service's wall clock, which may jump. Order is told by sequence numbers alone.
-using TimeUs = std::int64_t;
+using resources::AllocationState;
+using resources::AttemptState;
+using resources::EndIntent;
+using resources::ExecutionState;
+using resources::NodeState;
+using resources::ProvisioningState;
+using resources::Quotas;
+using resources::ResourceError;
+using resources::TimeUs;
 
 /// A part of a list, in the order of the numbers.
 struct PageRequest {
@@ -28,19 +35,12 @@ struct Page {
   std::optional<Id> next{};  ///< PageRequest::after of the next page, where there is one.
 };
 
-/// How many cores the running jobs of a workspace may hold at once, on nodes of either priority. Missing: any number.
-struct CoreQuotas {
-  std::optional<std::int64_t> dedicated{};
-  std::optional<std::int64_t> low_priority{};
-  bool operator==(const CoreQuotas&) const = default;
-};
-
 struct Workspace {
   Id id = 0;
   std::string name{};
   std::string location{};
   TimeUs created = 0;
-  CoreQuotas quotas{};
+  Quotas quotas{};
 };
 
 struct Experiment {
@@ -88,13 +88,6 @@ struct Node {
   std::string problem{};                 ///< Why it is unusable or lost.
 };
 
-/// What Batch AI reports of a failure.
-struct JobError {
-  std::string code{};  ///< "JobFailed", "JobPreparationFailed", …
-  std::string message{};
-  std::string details{};  ///< JSON; may be empty.
-};
-
 struct NewJob {
   Id experiment = 0;
   Id cluster = 0;
@@ -127,7 +120,7 @@ struct Job {
   std::optional<TimeUs> start{};  ///< Of the latest attempt that started.
   std::optional<TimeUs> end{};
   std::optional<int> exit_code{};
-  std::optional<JobError> error{};
+  std::optional<ResourceError> error{};
   std::string code{};       ///< The SHA-256 of an archive, or empty.
   std::string submitter{};  ///< Empty: it was submitted before submitters were recorded.
   std::string account{};    ///< As NewJob's.

@@ -15,7 +15,7 @@ Workspace read_workspace(const Query& row) {
           .name = row.text(1),
           .location = row.text(2),
           .created = row.integer(3),
-          .quotas = {.dedicated = row.maybe_integer(4), .low_priority = row.maybe_integer(5)}};
+          .quotas = {.cores = row.maybe_integer(4), .low_priority_cores = row.maybe_integer(5)}};
 }
 
 Experiment read_experiment(const Query& row) {
@@ -53,12 +53,12 @@ Workspace Workspaces::get(Id id) {
   return read_workspace(query);
 }
 
-void Workspaces::set_quotas(Id id, const CoreQuotas& quotas, const Cause& cause) {
+void Workspaces::set_quotas(Id id, const Quotas& quotas, const Cause& cause) {
   Transaction transaction(store_.database);
   const Workspace workspace = get(id);
   if (workspace.quotas != quotas) {
     store_.database.run("UPDATE workspaces SET core_quota = ?2, low_priority_core_quota = ?3 WHERE id = ?1", id,
-                        quotas.dedicated, quotas.low_priority);
+                        quotas.cores, quotas.low_priority_cores);
     record(store_, {.subject = "workspace",
                     .name = workspace.name,
                     .workspace = id,

@@ -21,7 +21,7 @@ class Workspaces {
   Workspace get(Id id);
   Page<Workspace> list(const PageRequest& request = {});
   /// The same as before: no change.
-  void set_quotas(Id id, const CoreQuotas& quotas, const Cause& cause);
+  void set_quotas(Id id, const Quotas& quotas, const Cause& cause);
   /// It must have no clusters and no experiments any more.
   void remove(Id id);
 

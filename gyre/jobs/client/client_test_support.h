@@ -36,7 +36,7 @@ class ClientTest : public api::InterfaceTest {
     server_ = std::make_unique<net::http::Server>(std::move(options), api::make_router(service_));
   }
 
-  inline static const JobPlace kPlace{"w", "e", "j"};
+  inline static const resources::JobName kPlace{"w", "e", "j"};
 };
 
 }  // namespace gyre::jobs::client

@@ -21,7 +21,7 @@ constexpr std::uint64_t kReadAtOnce = std::uint64_t{8} << 20;
 /// How often a file is begun again that has changed meanwhile.
 constexpr int kMostTries = 5;
 
-Path file_path(const JobPlace& job, const std::string& output, const std::string& path) {
+Path file_path(const resources::JobName& job, const std::string& output, const std::string& path) {
   Path whole = below(path_of(job), "files", output);
   for (std::string& segment : checked_segments(path)) whole.push_back(std::move(segment));
   return whole;
@@ -54,7 +54,7 @@ std::vector<std::string> checked_segments(const std::string& path) {
   return segments;
 }
 
-std::vector<RemoteFile> list_files(Session& session, const JobPlace& job, const std::string& output,
+std::vector<RemoteFile> list_files(Session& session, const resources::JobName& job, const std::string& output,
                                    const std::string& path, bool recursive) {
   const std::vector<std::string> start = checked_segments(path);
   if (start.size() > kDeepestDirectory) {
@@ -82,8 +82,8 @@ std::vector<RemoteFile> list_files(Session& session, const JobPlace& job, const 
   return files;
 }
 
-std::uint64_t download(Session& session, const JobPlace& job, const std::string& output, const std::string& path,
-                       const std::filesystem::path& target) {
+std::uint64_t download(Session& session, const resources::JobName& job, const std::string& output,
+                       const std::string& path, const std::filesystem::path& target) {
   const Path file = file_path(job, output, path);
   if (target.has_parent_path()) std::filesystem::create_directories(target.parent_path());
   const std::string part = target.string() + ".part";

@@ -19,14 +19,14 @@ struct RemoteFile {
 
 /// The files of an output directory below `path` (empty: all of it), by name. `recursive`: also those in directories
 /// below, to a depth of kDeepestDirectory.
-std::vector<RemoteFile> list_files(Session& session, const JobPlace& job, const std::string& output,
+std::vector<RemoteFile> list_files(Session& session, const resources::JobName& job, const std::string& output,
                                    const std::string& path, bool recursive);
 inline constexpr int kDeepestDirectory = 64;
 
 /// Copies one file to `target`, which appears once it is complete; in parts, so that a restart of the server costs no
 /// byte twice. Error(kIo) when the file changes again and again meanwhile. Returns its size.
-std::uint64_t download(Session& session, const JobPlace& job, const std::string& output, const std::string& path,
-                       const std::filesystem::path& target);
+std::uint64_t download(Session& session, const resources::JobName& job, const std::string& output,
+                       const std::string& path, const std::filesystem::path& target);
 
 /// The segments of a path below an output directory. Error(kInvalidArgument) for one that leads out of it.
 std::vector<std::string> checked_segments(const std::string& path);

@@ -24,7 +24,7 @@ std::string text_of(const Json& object, const char* name) {
 
 }  // namespace
 
-LogTail::LogTail(Session& session, JobPlace job, std::set<std::string> files, LogLines::Sink sink)
+LogTail::LogTail(Session& session, resources::JobName job, std::set<std::string> files, LogLines::Sink sink)
     : session_(session), job_(std::move(job)), files_(std::move(files)), lines_(std::move(sink), files_.empty()) {}
 
 bool LogTail::job_has_ended() {

@@ -17,7 +17,7 @@ namespace gyre::jobs::client {
 class LogTail {
  public:
   /// `files`: only these, as they are; all logs of the job's processes where it is empty.
-  LogTail(Session& session, JobPlace job, std::set<std::string> files, LogLines::Sink sink);
+  LogTail(Session& session, resources::JobName job, std::set<std::string> files, LogLines::Sink sink);
 
   /// What is new since the last call. True when nothing comes any more: the job has ended, and everything was read.
   bool read_new();
@@ -44,7 +44,7 @@ class LogTail {
   void read_file(const std::string& name, const std::string& identity, std::uint64_t size);
 
   Session& session_;
-  JobPlace job_;
+  resources::JobName job_;
   std::set<std::string> files_;
   LogLines lines_;
   std::map<std::string, Shown> shown_;  // By file name.

@@ -15,7 +15,7 @@ class LogTailTest : public ClientTest {
   LogLines::Sink sink() {
     return [this](LogStream stream, std::string_view text) { (stream == LogStream::kOut ? out_ : error_) += text; };
   }
-  void finish_job() const { service_->set_state({"w", "e", "j"}, api::ExecutionState::kSucceeded); }
+  void finish_job() const { service_->set_state({"w", "e", "j"}, resources::ExecutionState::kSucceeded); }
 
   std::string out_;
   std::string error_;

@@ -51,7 +51,7 @@ bool may_repeat(Method method) { return method != Method::kPost && method != Met
 
 }  // namespace
 
-Path path_of(const JobPlace& job) {
+Path path_of(const resources::JobName& job) {
   return {"workspaces", job.workspace, "experiments", job.experiment, "jobs", job.job};
 }
 

@@ -12,6 +12,7 @@
 
 #include "gyre/base/error.h"
 #include "gyre/jobs/client/connection.h"
+#include "gyre/jobs/resources/resources.h"
 #include "gyre/net/http/client.h"
 
 namespace gyre::jobs::client {
@@ -21,15 +22,7 @@ using Json = nlohmann::json;
 using Path = std::vector<std::string>;
 using Query = std::vector<std::pair<std::string, std::string>>;
 
-struct JobPlace {
-  std::string workspace{};
-  std::string experiment{};
-  std::string job{};
-
-  bool operator==(const JobPlace&) const = default;
-};
-
-Path path_of(const JobPlace& job);
+Path path_of(const resources::JobName& job);
 /// {path…, more…}.
 template <typename... Segments>
 Path below(Path path, const Segments&... more) {

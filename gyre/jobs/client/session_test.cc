@@ -68,7 +68,7 @@ TEST_F(SessionTest, parts_of_a_file_end_where_it_ends) {
 
 TEST_F(SessionTest, events_are_handed_on_until_the_job_has_ended_and_across_a_restart) {
   Session session = session_of("ada-token", std::chrono::seconds(30));
-  service_->set_state({"w", "e", "j"}, api::ExecutionState::kRunning);
+  service_->set_state({"w", "e", "j"}, resources::ExecutionState::kRunning);
   std::vector<std::string> states;
   std::thread later;
   session.events(below(path_of(kPlace), "events"), [&](const net::http::ServerEvent& event) {
@@ -76,7 +76,7 @@ TEST_F(SessionTest, events_are_handed_on_until_the_job_has_ended_and_across_a_re
     if (states.size() == 1) {
       later = std::thread([&] {
         start_again();
-        service_->set_state({"w", "e", "j"}, api::ExecutionState::kSucceeded);
+        service_->set_state({"w", "e", "j"}, resources::ExecutionState::kSucceeded);
       });
     }
     return true;

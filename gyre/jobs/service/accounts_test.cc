@@ -1,5 +1,5 @@
 // Who may submit, and as which account: a job that ran as somebody else's would read and write their files.
-#include "gyre/jobs/api/errors.h"
+#include "gyre/jobs/resources/service_error.h"
 #include "gyre/jobs/service/service_test_support.h"
 
 namespace gyre::jobs::service {
@@ -18,14 +18,14 @@ class AccountsTest : public JobServiceTest {
     make_cluster(0);
   }
 
-  api::Job submit_as(const std::string& user, const std::string& name) {
+  resources::Job submit_as(const std::string& user, const std::string& name) {
     return service_->submit(named(name), {job_of(1, "true"), kCluster, "", {user, false}}).item;
   }
   /// The code and the words of the error.
   static std::string refusal(const std::function<void()>& act) {
     try {
       act();
-    } catch (const api::ServiceError& error) {
+    } catch (const resources::ServiceError& error) {
       return fmt::format("{}: {}", error.name(), error.what());
     }
     return "it was allowed";

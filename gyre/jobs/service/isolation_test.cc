@@ -141,7 +141,7 @@ class IsolationTest : public JobServiceTest {
     return times;
   }
 
-  const api::ClusterName kSleepy{"w", "sleepy"};
+  const resources::ClusterName kSleepy{"w", "sleepy"};
   SleepyDriver::Moods moods_;
 };
 
@@ -193,7 +193,7 @@ TEST_F(IsolationTest, a_job_and_a_cluster_that_do_not_answer_can_be_got_rid_of_a
   const auto refusal = [](const auto& call) -> std::string {
     try {
       call();
-    } catch (const api::ServiceError& error) {
+    } catch (const resources::ServiceError& error) {
       return error.name();
     }
     return "it was accepted";
@@ -205,7 +205,7 @@ TEST_F(IsolationTest, a_job_and_a_cluster_that_do_not_answer_can_be_got_rid_of_a
   EXPECT_THAT(service_->why(named("stuck")).remedies.back(), HasSubstr("gyre job stop --force"));
   EXPECT_EQ(refusal([&] { service_->delete_cluster(kSleepy); }), "ClusterInUse");
   const std::string node = service_->nodes(kSleepy).front().name;
-  const api::Job job = service_->terminate_without_nodes(named("stuck"));
+  const resources::Job job = service_->terminate_without_nodes(named("stuck"));
   EXPECT_EQ(job.execution_state, ExecutionState::kFailed);
   ASSERT_EQ(job.execution_info.errors.size(), 1U);
   EXPECT_EQ(job.execution_info.errors[0].code, "JobLeftRunning");
@@ -228,7 +228,7 @@ TEST_F(IsolationTest, an_attempt_that_is_planned_before_the_driver_is_ready_and_
   moods_.refuses = true;
   submit_to_sleepy("refused");
   wake();
-  const api::Job job = ended("refused");
+  const resources::Job job = ended("refused");
   ASSERT_EQ(job.execution_info.errors.size(), 1U);
   EXPECT_THAT(job.execution_info.errors[0].message, HasSubstr("the driver has no room"));
   EXPECT_EQ(moods_.taken_over, 0);
@@ -264,7 +264,7 @@ TEST_F(IsolationTest, a_node_that_starts_slowly_holds_up_its_own_job_only) {
           "#!/bin/sh\ncase \"$*\" in *slow*|*node-1-*) until [ -e {} ]; do sleep 0.05; done;; esac\nexec {} \"$@\"\n",
           go.string(), GYRE_PROGRAM));
   start();
-  const api::ClusterName slow{"w", "slow"};
+  const resources::ClusterName slow{"w", "slow"};
   service_->create_cluster(slow, cluster_of(spec::ManualScale{1}));
   make_cluster(1);
   service_->submit(named("slow"), {job_of(1, "true"), slow, ""});
@@ -291,7 +291,7 @@ TEST_F(IsolationTest, a_cluster_that_has_lost_a_node_is_deleted_and_holds_up_nob
             SQLITE_OK);
   sqlite3_close(catalog);
   start();
-  const api::ClusterName other{"w", "other"};
+  const resources::ClusterName other{"w", "other"};
   service_->create_cluster(other, cluster_of(spec::ManualScale{1}));
   service_->submit(named("here"), {job_of(1, "true"), other, ""});
   EXPECT_EQ(ended("here").execution_state, ExecutionState::kSucceeded);

@@ -148,7 +148,7 @@ TEST_F(RestoreTest, over_the_old_folder_a_job_waits_for_a_node_that_is_busy_with
     EXPECT_EQ(ended(name).execution_state, ExecutionState::kSucceeded) << events_of(name);
     EXPECT_THAT(runs(name), testing::ElementsAre("1", "2"));
   }
-  EXPECT_THROW(state_of("later"), api::ServiceError);
+  EXPECT_THROW(state_of("later"), resources::ServiceError);
   expect_never_twice();
 }
 
@@ -297,7 +297,7 @@ class CodeInBackups : public RestoreTest {
     const fs::path file = folder_.path() / "upload";
     std::ofstream(file) << std::string(3'072'000, '\0');  // An archive of nothing, longer than what is copied at once.
     service_->store_code({"ada", false}, "w", code, UniqueFd(::open(file.c_str(), O_RDONLY | O_CLOEXEC)), 3'072'000);
-    api::Submission submission{waiting_job(name), kCluster, code};
+    resources::Submission submission{waiting_job(name), kCluster, code};
     service_->submit(named(name), submission);
     return code;
   }
@@ -329,7 +329,7 @@ TEST_F(CodeInBackups, a_job_whose_code_is_nowhere_fails_at_once_and_says_so) {
   fs::remove(place_of(code));
   EXPECT_THAT(back_up().jobs_without, testing::ElementsAre("queued"));
   restore(To::kNewFolder);
-  const api::Job job = service_->job(named("queued"));
+  const resources::Job job = service_->job(named("queued"));
   ASSERT_EQ(job.execution_state, ExecutionState::kFailed);
   EXPECT_EQ(job.execution_info.errors.front().code, "CodeNotFound");
   EXPECT_THAT(job.execution_info.errors.front().message, HasSubstr("submit the job again"));

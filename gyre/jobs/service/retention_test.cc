@@ -55,13 +55,13 @@ class RetentionTest : public JobServiceTest {
     try {
       service_->job(named(name));
       return false;
-    } catch (const api::ServiceError&) {
+    } catch (const resources::ServiceError&) {
       return true;
     }
   }
   std::string all_events() {
     std::string text;
-    for (const api::Event& event : service_->events({"w", "", "", ""}, 0, 1'000)) text += event.name + " ";
+    for (const resources::Event& event : service_->events({"w", "", "", ""}, 0, 1'000)) text += event.name + " ";
     return text;
   }
 

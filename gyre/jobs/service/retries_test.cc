@@ -18,7 +18,7 @@ class RetriesTest : public JobServiceTest {
   std::string refusal(const std::string& name) {
     try {
       service_->retry(named(name));
-    } catch (const api::ServiceError& error) {
+    } catch (const resources::ServiceError& error) {
       return error.name();
     }
     return "it was accepted";
@@ -48,11 +48,11 @@ TEST_F(RetriesTest, a_job_that_has_failed_is_queued_again_by_hand_and_has_a_new_
   submit("job", job_of(1, "test -e $AZ_BATCHAI_MOUNT_ROOT/share/ready || exit 3"));
   EXPECT_EQ(ended("job").execution_info.exit_code, 3);
   std::ofstream(share_ / "ready") << "yes";
-  const api::Job queued = service_->retry(named("job"));
+  const resources::Job queued = service_->retry(named("job"));
   EXPECT_EQ(queued.execution_state, ExecutionState::kQueued);
   EXPECT_TRUE(queued.execution_info.errors.empty());
   EXPECT_EQ(queued.execution_info.end_time, std::nullopt);
-  const api::Job job = ended("job");
+  const resources::Job job = ended("job");
   EXPECT_EQ(job.execution_state, ExecutionState::kSucceeded) << events_of("job");
   EXPECT_EQ(job.attempts, 2);
   EXPECT_THAT(events_of("job"), HasSubstr("job failed>queued request queued again by a user"));
@@ -149,7 +149,7 @@ TEST_F(RetriesTest, a_job_without_retries_fails_with_its_node) {
   submit("job", program("touch $AZ_BATCHAI_MOUNT_ROOT/share/runs; sleep 1000", R"(, "retries": 0)"));
   EXPECT_TRUE(wait_until([&] { return fs::exists(share_ / "runs"); }));
   for (const auto& node : fs::directory_iterator(options_.folder / "nodes")) ::kill(agent_of(node.path()), SIGSTOP);
-  const api::Job job = ended("job");
+  const resources::Job job = ended("job");
   EXPECT_EQ(job.execution_state, ExecutionState::kFailed);
   EXPECT_EQ(job.attempts, 1);
 }

@@ -41,9 +41,9 @@ TEST_F(ScaleTest, many_jobs_run_each_once_and_start_in_the_order_of_submission) 
     }
   }
   const double took_ms = milliseconds_since(begin);
-  api::TimeUs last_start = 0;
+  resources::TimeUs last_start = 0;
   for (int i = 0; i < count; ++i) {
-    const api::Job job = service_->job(named(fmt::format("job-{}", i)));
+    const resources::Job job = service_->job(named(fmt::format("job-{}", i)));
     EXPECT_EQ(content_of(share_ / fmt::format("ran-{}", i)), fmt::format("{}\n", i));
     EXPECT_EQ(job.attempts, 1);
     EXPECT_GE(*job.execution_info.start_time, last_start) << "job " << i << " started before an earlier one";

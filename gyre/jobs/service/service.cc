@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "gyre/jobs/api/errors.h"
+#include "gyre/jobs/resources/service_error.h"
 #include "gyre/jobs/service/internal/accounts.h"
 #include "gyre/jobs/service/internal/records.h"
 #include "gyre/jobs/service/internal/work.h"
@@ -13,18 +13,20 @@
 // Users, workspaces and experiments; events. Clusters and jobs are in service_clusters.cc and service_jobs.cc.
 namespace gyre::jobs::service {
 
-using api::ServiceError;
+using resources::ServiceError;
 
 namespace {
 
-api::User shown(const catalog::User& user) { return {user.name, user.is_administrator, user.account, user.is_trusted}; }
+resources::User shown(const catalog::User& user) {
+  return {user.name, user.is_administrator, user.account, user.is_trusted};
+}
 
 }  // namespace
 
 Service::Service(const ServiceOptions& options) : work_(std::make_unique<Work>(options)) {}
 Service::~Service() = default;
 
-std::optional<api::User> Service::authenticate(std::string_view token) {
+std::optional<resources::User> Service::authenticate(std::string_view token) {
   const Readers::Loan reader = work_->readers.borrow();
   Ledger& ledger = reader.ledger();
   const MutexLock lock(ledger.mutex);
@@ -33,13 +35,13 @@ std::optional<api::User> Service::authenticate(std::string_view token) {
   return shown(*user);
 }
 
-std::optional<api::User> Service::user_with_account(const std::string& account) {
+std::optional<resources::User> Service::user_with_account(const std::string& account) {
   const MutexLock lock(work_->ledger.mutex);
   const auto user = work_->ledger.catalog.users().find_by_account(account);
   return user ? std::optional(shown(*user)) : std::nullopt;
 }
 
-bool Service::may_use(const api::User& user, const std::string& workspace) {
+bool Service::may_use(const resources::User& user, const std::string& workspace) {
   const Readers::Loan reader = work_->readers.borrow();
   Ledger& ledger = reader.ledger();
   const MutexLock lock(ledger.mutex);
@@ -48,22 +50,22 @@ bool Service::may_use(const api::User& user, const std::string& workspace) {
   return found && known && ledger.catalog.users().may_use(*known, found->id);
 }
 
-void Service::check_may_change(const api::User& user) {
+void Service::check_may_change(const resources::User& user) {
   if (work_->options.submitters != Submitters::kTrusted) return;
   const MutexLock lock(work_->ledger.mutex);
   service::check_may_change(work_->options, work_->ledger.user(user.name));
 }
 
-std::vector<api::User> Service::users() {
+std::vector<resources::User> Service::users() {
   const MutexLock lock(work_->ledger.mutex);
-  std::vector<api::User> users;
+  std::vector<resources::User> users;
   for (const catalog::User& user : work_->ledger.catalog.users().list()) {
     users.push_back(shown(user));
   }
   return users;
 }
 
-void Service::check_user(const api::User& user) {
+void Service::check_user(const resources::User& user) {
   if (!user.account.empty()) check_account(work_->options, user.account);
   if (user.is_trusted && work_->options.submitters == Submitters::kAccounts) {
     throw ServiceError(
@@ -81,7 +83,7 @@ void Service::check_user(const api::User& user) {
       account);
 }
 
-std::string Service::create_user(const api::User& user) {
+std::string Service::create_user(const resources::User& user) {
   check_user(user);
   const MutexLock lock(work_->ledger.mutex);
   auto users = work_->ledger.catalog.users();
@@ -98,8 +100,8 @@ std::string Service::create_user(const api::User& user) {
   return token;
 }
 
-api::User Service::change_user(const std::string& name, const api::UserChange& change) {
-  api::User user;
+resources::User Service::change_user(const std::string& name, const resources::UserChange& change) {
+  resources::User user;
   {
     const MutexLock lock(work_->ledger.mutex);
     user = shown(work_->ledger.user(name));
@@ -126,7 +128,8 @@ void Service::delete_user(const std::string& user) {
   work_->ledger.catalog.users().remove(work_->ledger.user(user).id);
 }
 
-api::Page<api::Workspace> Service::workspaces(const api::User& user, const api::PageRequest& page) {
+resources::Page<resources::Workspace> Service::workspaces(const resources::User& user,
+                                                          const resources::PageRequest& page) {
   const Readers::Loan reader = work_->readers.borrow();
   Ledger& ledger = reader.ledger();
   const MutexLock lock(ledger.mutex);
@@ -140,17 +143,18 @@ api::Page<api::Workspace> Service::workspaces(const api::User& user, const api::
   return shown_page(list, [&](const catalog::Workspace& workspace) { return work_->shown(workspace); });
 }
 
-api::Workspace Service::workspace(const std::string& name) {
+resources::Workspace Service::workspace(const std::string& name) {
   const Readers::Loan reader = work_->readers.borrow();
   Ledger& ledger = reader.ledger();
   const MutexLock lock(ledger.mutex);
   return work_->shown(ledger.workspace(name));
 }
 
-api::Created<api::Workspace> Service::create_workspace(const api::User& user, const api::NewWorkspace& workspace) {
+resources::Created<resources::Workspace> Service::create_workspace(const resources::User& user,
+                                                                   const resources::NewWorkspace& workspace) {
   const MutexLock lock(work_->ledger.mutex);
   if (const auto found = work_->ledger.catalog.workspaces().find(workspace.name)) return {work_->shown(*found), false};
-  api::Created<api::Workspace> created{{}, true};
+  resources::Created<resources::Workspace> created{{}, true};
   work_->ledger.catalog.together([&]() GYRE_REQUIRES(work_->ledger.mutex) {
     const auto made = work_->ledger.catalog.workspaces().create(workspace.name, workspace.location);
     if (const auto owner = work_->ledger.catalog.users().find(user.name)) {
@@ -175,24 +179,24 @@ void Service::delete_workspace(const std::string& name) {
   });
 }
 
-std::vector<api::Usage> Service::usages(const std::string& workspace) {
+std::vector<resources::Usage> Service::usages(const std::string& workspace) {
   const catalog::Workspace found = [&] {
     const MutexLock lock(work_->ledger.mutex);
     return work_->ledger.workspace(workspace);
   }();
   const CoresInUse cores = work_->dispatcher.cores_in_use(workspace);
-  return {{.name = "cores", .current_value = cores.dedicated, .limit = found.quotas.dedicated},
-          {.name = "lowPriorityCores", .current_value = cores.low_priority, .limit = found.quotas.low_priority}};
+  return {{.name = "cores", .current_value = cores.dedicated, .limit = found.quotas.cores},
+          {.name = "lowPriorityCores", .current_value = cores.low_priority, .limit = found.quotas.low_priority_cores}};
 }
 
-void Service::set_quotas(const std::string& workspace, const api::Quotas& quotas) {
+void Service::set_quotas(const std::string& workspace, const resources::Quotas& quotas) {
   const auto text = [](const std::optional<std::int64_t>& cores) {
     return cores ? std::to_string(*cores) : std::string("any number of");
   };
   {
     const MutexLock lock(work_->ledger.mutex);
     work_->ledger.catalog.workspaces().set_quotas(
-        work_->ledger.workspace(workspace).id, {quotas.cores, quotas.low_priority_cores},
+        work_->ledger.workspace(workspace).id, quotas,
         {"request", fmt::format("its jobs may use {} dedicated cores and {} low-priority cores at once",
                                 text(quotas.cores), text(quotas.low_priority_cores))});
   }
@@ -220,7 +224,8 @@ void Service::remove_owner(const std::string& workspace, const std::string& user
   work_->ledger.catalog.users().remove_member(work_->ledger.workspace(workspace).id, work_->ledger.user(user).id);
 }
 
-api::Page<api::Experiment> Service::experiments(const std::string& workspace, const api::PageRequest& page) {
+resources::Page<resources::Experiment> Service::experiments(const std::string& workspace,
+                                                            const resources::PageRequest& page) {
   const Readers::Loan reader = work_->readers.borrow();
   Ledger& ledger = reader.ledger();
   const MutexLock lock(ledger.mutex);
@@ -228,14 +233,14 @@ api::Page<api::Experiment> Service::experiments(const std::string& workspace, co
   return shown_page(list, [&](const catalog::Experiment& item) { return work_->shown(item, workspace); });
 }
 
-api::Experiment Service::experiment(const api::ExperimentName& name) {
+resources::Experiment Service::experiment(const resources::ExperimentName& name) {
   const Readers::Loan reader = work_->readers.borrow();
   Ledger& ledger = reader.ledger();
   const MutexLock lock(ledger.mutex);
   return work_->shown(ledger.experiment(name), name.workspace);
 }
 
-api::Created<api::Experiment> Service::create_experiment(const api::ExperimentName& name) {
+resources::Created<resources::Experiment> Service::create_experiment(const resources::ExperimentName& name) {
   const MutexLock lock(work_->ledger.mutex);
   const catalog::Id workspace = work_->ledger.workspace(name.workspace).id;
   if (const auto found = work_->ledger.catalog.experiments().find(workspace, name.experiment)) {
@@ -244,7 +249,7 @@ api::Created<api::Experiment> Service::create_experiment(const api::ExperimentNa
   return {work_->shown(work_->ledger.catalog.experiments().create(workspace, name.experiment), name.workspace), true};
 }
 
-void Service::delete_experiment(const api::ExperimentName& name) {
+void Service::delete_experiment(const resources::ExperimentName& name) {
   const MutexLock lock(work_->ledger.mutex);
   const catalog::Experiment experiment = work_->ledger.experiment(name);
   work_->require_finished({.experiment = experiment.id}, "ExperimentInUse",
@@ -253,19 +258,20 @@ void Service::delete_experiment(const api::ExperimentName& name) {
       [&]() GYRE_REQUIRES(work_->ledger.mutex) { work_->ledger.remove_experiment(experiment.id); });
 }
 
-std::vector<api::Event> Service::events(const api::EventScope& scope, std::int64_t after, int most) {
+std::vector<resources::Event> Service::events(const resources::EventScope& scope, std::int64_t after, int most) {
   const Readers::Loan reader = work_->readers.borrow();
   Ledger& ledger = reader.ledger();
   const MutexLock lock(ledger.mutex);
   const catalog::EventFilter filter = ledger.filter(scope);
-  std::vector<api::Event> events;
+  std::vector<resources::Event> events;
   for (const catalog::Event& event : ledger.catalog.events().list(filter, {.after = after, .limit = most}).items) {
     events.push_back(shown(event));
   }
   return events;
 }
 
-std::unique_ptr<api::JobService::Watch> Service::watch(const api::EventScope& scope, std::function<void()> changed) {
+std::unique_ptr<api::JobService::Watch> Service::watch(const resources::EventScope& scope,
+                                                       std::function<void()> changed) {
   catalog::EventFilter filter;
   {
     const MutexLock lock(work_->ledger.mutex);

@@ -38,7 +38,7 @@ struct ServiceOptions : drivers::DriverSettings {
   /// The number of an account of this machine; nothing where there is none. Thread-safe.
   std::function<std::optional<uid_t>(const std::string& name)> account_number = gyre::account_number;
   /// The wall clock, in microseconds since 1970. It may jump: nothing but the times in records comes from it.
-  std::function<api::TimeUs()> wall_clock = wall_clock_us;
+  std::function<resources::TimeUs()> wall_clock = wall_clock_us;
   /// For how long things are kept; 0: for ever. Records of ended jobs, with their code but without their files.
   std::chrono::hours keep_jobs{0};
   std::chrono::hours keep_events{24 * 365};  ///< But all of jobs that have not ended.
@@ -70,65 +70,71 @@ class Service final : public api::JobService {
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
 
-  std::optional<api::User> authenticate(std::string_view token) override;
-  std::optional<api::User> user_with_account(const std::string& account) override;
-  bool may_use(const api::User& user, const std::string& workspace) override;
-  void check_may_change(const api::User& user) override;
-  std::vector<api::User> users() override;
-  std::string create_user(const api::User& user) override;
-  api::User change_user(const std::string& user, const api::UserChange& change) override;
+  std::optional<resources::User> authenticate(std::string_view token) override;
+  std::optional<resources::User> user_with_account(const std::string& account) override;
+  bool may_use(const resources::User& user, const std::string& workspace) override;
+  void check_may_change(const resources::User& user) override;
+  std::vector<resources::User> users() override;
+  std::string create_user(const resources::User& user) override;
+  resources::User change_user(const std::string& user, const resources::UserChange& change) override;
   std::string renew_token(const std::string& user) override;
   void delete_user(const std::string& user) override;
 
-  api::Page<api::Workspace> workspaces(const api::User& user, const api::PageRequest& page) override;
-  api::Workspace workspace(const std::string& name) override;
-  api::Created<api::Workspace> create_workspace(const api::User& user, const api::NewWorkspace& workspace) override;
+  resources::Page<resources::Workspace> workspaces(const resources::User& user,
+                                                   const resources::PageRequest& page) override;
+  resources::Workspace workspace(const std::string& name) override;
+  resources::Created<resources::Workspace> create_workspace(const resources::User& user,
+                                                            const resources::NewWorkspace& workspace) override;
   void delete_workspace(const std::string& name) override;
   std::vector<std::string> owners(const std::string& workspace) override;
   void add_owner(const std::string& workspace, const std::string& user) override;
   void remove_owner(const std::string& workspace, const std::string& user) override;
-  std::vector<api::Usage> usages(const std::string& workspace) override;
-  void set_quotas(const std::string& workspace, const api::Quotas& quotas) override;
+  std::vector<resources::Usage> usages(const std::string& workspace) override;
+  void set_quotas(const std::string& workspace, const resources::Quotas& quotas) override;
 
-  api::Page<api::Cluster> clusters(const std::string& workspace, const api::PageRequest& page) override;
-  api::Cluster cluster(const api::ClusterName& name) override;
-  api::Created<api::Cluster> create_cluster(const api::ClusterName& name, const spec::ClusterSpec& spec) override;
-  api::Cluster scale_cluster(const api::ClusterName& name, const api::Scale& scale) override;
-  void delete_cluster(const api::ClusterName& name) override;
-  std::vector<api::Node> nodes(const api::ClusterName& name) override;
+  resources::Page<resources::Cluster> clusters(const std::string& workspace,
+                                               const resources::PageRequest& page) override;
+  resources::Cluster cluster(const resources::ClusterName& name) override;
+  resources::Created<resources::Cluster> create_cluster(const resources::ClusterName& name,
+                                                        const spec::ClusterSpec& spec) override;
+  resources::Cluster scale_cluster(const resources::ClusterName& name, const resources::Scale& scale) override;
+  void delete_cluster(const resources::ClusterName& name) override;
+  std::vector<resources::Node> nodes(const resources::ClusterName& name) override;
 
-  api::Page<api::Experiment> experiments(const std::string& workspace, const api::PageRequest& page) override;
-  api::Experiment experiment(const api::ExperimentName& name) override;
-  api::Created<api::Experiment> create_experiment(const api::ExperimentName& name) override;
-  void delete_experiment(const api::ExperimentName& name) override;
+  resources::Page<resources::Experiment> experiments(const std::string& workspace,
+                                                     const resources::PageRequest& page) override;
+  resources::Experiment experiment(const resources::ExperimentName& name) override;
+  resources::Created<resources::Experiment> create_experiment(const resources::ExperimentName& name) override;
+  void delete_experiment(const resources::ExperimentName& name) override;
 
-  api::Page<api::Job> jobs(const std::string& workspace, const api::JobFilter& filter,
-                           const api::PageRequest& page) override;
-  api::Job job(const api::JobName& name) override;
-  api::Created<api::Job> submit(const api::JobName& name, const api::Submission& submission) override;
-  api::Job terminate(const api::JobName& name) override;
-  api::Job terminate_without_nodes(const api::JobName& name) override;
-  api::Job retry(const api::JobName& name) override;
-  void delete_job(const api::JobName& name) override;
-  api::Explanation why(const api::JobName& name) override;
+  resources::Page<resources::Job> jobs(const std::string& workspace, const resources::JobFilter& filter,
+                                       const resources::PageRequest& page) override;
+  resources::Job job(const resources::JobName& name) override;
+  resources::Created<resources::Job> submit(const resources::JobName& name,
+                                            const resources::Submission& submission) override;
+  resources::Job terminate(const resources::JobName& name) override;
+  resources::Job terminate_without_nodes(const resources::JobName& name) override;
+  resources::Job retry(const resources::JobName& name) override;
+  void delete_job(const resources::JobName& name) override;
+  resources::Explanation why(const resources::JobName& name) override;
 
-  std::vector<api::Event> events(const api::EventScope& scope, std::int64_t after, int most) override;
-  std::unique_ptr<Watch> watch(const api::EventScope& scope, std::function<void()> changed) override;
+  std::vector<resources::Event> events(const resources::EventScope& scope, std::int64_t after, int most) override;
+  std::unique_ptr<Watch> watch(const resources::EventScope& scope, std::function<void()> changed) override;
 
-  std::vector<api::OutputDirectory> output_directories(const api::JobName& name) override;
-  bool files_are_complete(const api::JobName& name) override;
-  std::shared_ptr<void> room_for_code(const api::User& user, const std::string& workspace, const std::string& sha256,
-                                      std::uint64_t bytes) override;
-  void store_code(const api::User& user, const std::string& workspace, const std::string& sha256, UniqueFd archive,
-                  std::uint64_t bytes) override;
+  std::vector<resources::OutputDirectory> output_directories(const resources::JobName& name) override;
+  bool files_are_complete(const resources::JobName& name) override;
+  std::shared_ptr<void> room_for_code(const resources::User& user, const std::string& workspace,
+                                      const std::string& sha256, std::uint64_t bytes) override;
+  void store_code(const resources::User& user, const std::string& workspace, const std::string& sha256,
+                  UniqueFd archive, std::uint64_t bytes) override;
   bool has_code(const std::string& workspace, const std::string& sha256) override;
 
  private:
   class Work;
-  /// api::ServiceError kInvalid or kConflict.
-  void check_user(const api::User& user);
+  /// resources::ServiceError kInvalid or kConflict.
+  void check_user(const resources::User& user);
   /// kConflict StoredClusterUnreadable where it cannot be read.
-  spec::ClusterSpec spec_of(const api::ClusterName& name);
+  spec::ClusterSpec spec_of(const resources::ClusterName& name);
 
   std::unique_ptr<Work> work_;
 };

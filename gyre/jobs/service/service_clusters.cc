@@ -3,7 +3,7 @@
 #include <optional>
 #include <utility>
 
-#include "gyre/jobs/api/errors.h"
+#include "gyre/jobs/resources/service_error.h"
 #include "gyre/jobs/service/internal/names.h"
 #include "gyre/jobs/service/internal/records.h"
 #include "gyre/jobs/service/internal/work.h"
@@ -11,11 +11,11 @@
 
 namespace gyre::jobs::service {
 
-using api::ServiceError;
+using resources::ServiceError;
 
 namespace {
 
-void check_scale(const api::Scale& scale, int most_nodes) {
+void check_scale(const resources::Scale& scale, int most_nodes) {
   const auto* manual = std::get_if<spec::ManualScale>(&scale);
   const int most = manual ? manual->target_node_count : std::get<spec::AutoScale>(scale).maximum_node_count;
   if (most <= most_nodes) return;
@@ -25,18 +25,19 @@ void check_scale(const api::Scale& scale, int most_nodes) {
 
 }  // namespace
 
-api::Page<api::Cluster> Service::clusters(const std::string& workspace, const api::PageRequest& page) {
+resources::Page<resources::Cluster> Service::clusters(const std::string& workspace,
+                                                      const resources::PageRequest& page) {
   const Readers::Loan reader = work_->readers.borrow();
   Ledger& ledger = reader.ledger();
   const MutexLock lock(ledger.mutex);
   const auto list = ledger.catalog.clusters().list(ledger.workspace(workspace).id, kept(page));
-  api::Page<api::Cluster> result;
+  resources::Page<resources::Cluster> result;
   for (const catalog::Cluster& cluster : list.items) result.items.push_back(work_->shown(ledger, cluster, workspace));
   if (list.next) result.next = std::to_string(*list.next);
   return result;
 }
 
-api::Cluster Service::cluster(const api::ClusterName& name) {
+resources::Cluster Service::cluster(const resources::ClusterName& name) {
   const Readers::Loan reader = work_->readers.borrow();
   Ledger& ledger = reader.ledger();
   const MutexLock lock(ledger.mutex);
@@ -46,7 +47,7 @@ api::Cluster Service::cluster(const api::ClusterName& name) {
 namespace {
 
 /// Where the drivers can see it, the one who makes the cluster learns of it, not the one whose job is the first.
-void check_places(Dispatcher& dispatcher, const api::ClusterName& name, const spec::ClusterSpec& spec) {
+void check_places(Dispatcher& dispatcher, const resources::ClusterName& name, const spec::ClusterSpec& spec) {
   try {
     dispatcher.check(spec);
   } catch (const Error& error) {
@@ -58,7 +59,7 @@ void check_places(Dispatcher& dispatcher, const api::ClusterName& name, const sp
 
 }  // namespace
 
-spec::ClusterSpec Service::spec_of(const api::ClusterName& name) {
+spec::ClusterSpec Service::spec_of(const resources::ClusterName& name) {
   const Readers::Loan reader = work_->readers.borrow();
   Ledger& ledger = reader.ledger();
   const MutexLock lock(ledger.mutex);
@@ -68,15 +69,17 @@ spec::ClusterSpec Service::spec_of(const api::ClusterName& name) {
                      fmt::format("cluster '{}' cannot be changed: {}", name.cluster, stored.problem));
 }
 
-api::Created<api::Cluster> Service::create_cluster(const api::ClusterName& name, const spec::ClusterSpec& spec) {
+resources::Created<resources::Cluster> Service::create_cluster(const resources::ClusterName& name,
+                                                               const spec::ClusterSpec& spec) {
   check_scale(spec.scale_settings, work_->dispatcher.most_nodes(spec));
   const KeptSpec text = kept(spec);
-  const auto existing = [&]() GYRE_REQUIRES(work_->ledger.mutex) -> std::optional<api::Created<api::Cluster>> {
+  const auto existing =
+      [&]() GYRE_REQUIRES(work_->ledger.mutex) -> std::optional<resources::Created<resources::Cluster>> {
     const catalog::Id workspace = work_->ledger.workspace(name.workspace).id;
     const auto found = work_->ledger.catalog.clusters().find(workspace, name.cluster);
     if (!found) return std::nullopt;
     if (found->spec == text.text)
-      return api::Created<api::Cluster>{work_->shown(work_->ledger, *found, name.workspace), false};
+      return resources::Created<resources::Cluster>{work_->shown(work_->ledger, *found, name.workspace), false};
     throw ServiceError(
         ServiceError::Kind::kConflict, "ClusterExists",
         fmt::format("cluster '{}' exists with other properties; only scaleSettings can change", name.cluster));
@@ -86,7 +89,7 @@ api::Created<api::Cluster> Service::create_cluster(const api::ClusterName& name,
     if (auto found = existing()) return *found;
   }
   check_places(work_->dispatcher, name, spec);
-  api::Created<api::Cluster> created;
+  resources::Created<resources::Cluster> created;
   {
     const MutexLock lock(work_->ledger.mutex);
     if (auto found = existing()) return *found;
@@ -98,7 +101,7 @@ api::Created<api::Cluster> Service::create_cluster(const api::ClusterName& name,
                                          .spec = text.text,
                                          .scale = kept_scale(spec.scale_settings),
                                          .secrets = text.secrets});
-      clusters.change(made.id, catalog::ProvisioningState::kSucceeded, {});
+      clusters.change(made.id, resources::ProvisioningState::kSucceeded, {});
       created = {work_->shown(work_->ledger, clusters.get(made.id), name.workspace), true};
     });
   }
@@ -106,13 +109,13 @@ api::Created<api::Cluster> Service::create_cluster(const api::ClusterName& name,
   return created;
 }
 
-api::Cluster Service::scale_cluster(const api::ClusterName& name, const api::Scale& scale) {
+resources::Cluster Service::scale_cluster(const resources::ClusterName& name, const resources::Scale& scale) {
   check_scale(scale, work_->dispatcher.most_nodes(spec_of(name)));
-  api::Cluster cluster;
+  resources::Cluster cluster;
   {
     const MutexLock lock(work_->ledger.mutex);
     const catalog::Cluster found = work_->ledger.cluster(name);
-    if (found.provisioning_state == catalog::ProvisioningState::kDeleting) {
+    if (found.provisioning_state == resources::ProvisioningState::kDeleting) {
       throw ServiceError(ServiceError::Kind::kConflict, "ClusterDeleting",
                          fmt::format("cluster '{}' is being deleted", name.cluster));
     }
@@ -123,18 +126,18 @@ api::Cluster Service::scale_cluster(const api::ClusterName& name, const api::Sca
   return cluster;
 }
 
-void Service::delete_cluster(const api::ClusterName& name) {
+void Service::delete_cluster(const resources::ClusterName& name) {
   {
     const MutexLock lock(work_->ledger.mutex);
     const catalog::Cluster cluster = work_->ledger.cluster(name);
     work_->require_finished({.cluster = cluster.id}, "ClusterInUse", fmt::format("cluster '{}'", name.cluster));
-    work_->ledger.catalog.clusters().change(cluster.id, catalog::ProvisioningState::kDeleting, {"request", ""});
+    work_->ledger.catalog.clusters().change(cluster.id, resources::ProvisioningState::kDeleting, {"request", ""});
   }
   work_->changed();
 }
 
-std::vector<api::Node> Service::nodes(const api::ClusterName& name) {
-  std::vector<api::Node> nodes;
+std::vector<resources::Node> Service::nodes(const resources::ClusterName& name) {
+  std::vector<resources::Node> nodes;
   std::vector<catalog::Id> ids;
   const spec::ClusterSpec spec = cluster(name).spec;
   {
@@ -142,10 +145,8 @@ std::vector<api::Node> Service::nodes(const api::ClusterName& name) {
     Ledger& ledger = reader.ledger();
     const MutexLock lock(ledger.mutex);
     for (const catalog::Node& node : ledger.catalog.nodes().list(ledger.cluster(name).id)) {
-      api::Node shown{.name = node.name,
-                      .state = service::shown(node.state),
-                      .state_transition_time = node.state_changed,
-                      .problem = node.problem};
+      resources::Node shown{
+          .name = node.name, .state = node.state, .state_transition_time = node.state_changed, .problem = node.problem};
       if (node.attempt) {
         const catalog::Job job = ledger.catalog.jobs().get(ledger.catalog.attempts().get(*node.attempt).job);
         shown.job = ledger.experiment_name(job.experiment) + "/" + job.name;

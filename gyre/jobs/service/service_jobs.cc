@@ -6,7 +6,8 @@
 #include "gyre/jobs/agent/code.h"
 #include "gyre/jobs/agent/container.h"
 #include "gyre/jobs/agent/mounts.h"
-#include "gyre/jobs/api/errors.h"
+#include "gyre/jobs/resources/job_end.h"
+#include "gyre/jobs/resources/service_error.h"
 #include "gyre/jobs/service/internal/accounts.h"
 #include "gyre/jobs/service/internal/disk_reserve.h"
 #include "gyre/jobs/service/internal/records.h"
@@ -15,7 +16,7 @@
 
 namespace gyre::jobs::service {
 
-using api::ServiceError;
+using resources::ServiceError;
 
 namespace {
 
@@ -39,14 +40,14 @@ void check_container(const spec::JobSpec& job, const spec::ClusterSpec& cluster,
 /// New jobs need little. What they leave is for the jobs that the service has.
 constexpr std::uint64_t kReservesPerJobReserve = 10;
 
-std::string state_sentence(catalog::ExecutionState state, int attempts) {
+std::string state_sentence(resources::ExecutionState state, int attempts) {
   const std::string times = attempts == 1 ? "in its first attempt" : fmt::format("in attempt {}", attempts);
   switch (state) {
-    case catalog::ExecutionState::kQueued: return "the job waits";
-    case catalog::ExecutionState::kRunning: return "the job runs, " + times;
-    case catalog::ExecutionState::kTerminating: return "the job is being ended";
-    case catalog::ExecutionState::kSucceeded: return "the job has succeeded, " + times;
-    case catalog::ExecutionState::kFailed: return "the job has failed";
+    case resources::ExecutionState::kQueued: return "the job waits";
+    case resources::ExecutionState::kRunning: return "the job runs, " + times;
+    case resources::ExecutionState::kTerminating: return "the job is being ended";
+    case resources::ExecutionState::kSucceeded: return "the job has succeeded, " + times;
+    case resources::ExecutionState::kFailed: return "the job has failed";
   }
   return "the job is in no known state";
 }
@@ -58,8 +59,9 @@ void leave_running(Ledger& ledger, const catalog::Attempt& attempt, const std::s
   for (const catalog::AttemptNode& node : attempt.nodes) {
     names.push_back(node.name);
     const auto known = ledger.catalog.nodes().find(node.name);
-    if (known && known->state == catalog::NodeState::kRunning) {
-      ledger.catalog.nodes().change(known->id, catalog::NodeState::kLost, {"request", "its job was ended without it"});
+    if (known && known->state == resources::NodeState::kRunning) {
+      ledger.catalog.nodes().change(known->id, resources::NodeState::kLost,
+                                    {"request", "its job was ended without it"});
     }
   }
   const std::string message = fmt::format(
@@ -68,8 +70,8 @@ void leave_running(Ledger& ledger, const catalog::Attempt& attempt, const std::s
       "{} may still run on {}, and write to its outputs, until their lease is over or the cluster can be used again",
       cluster, problem, attempt.id, fmt::join(names, ", "));
   ledger.catalog.attempts().confirm_end(attempt.id, {.outcome = catalog::AttemptEnd::Outcome::kFailed,
-                                                     .exit_code = 255,
-                                                     .error = catalog::JobError{kLeftRunning, message, ""},
+                                                     .exit_code = resources::kNotTheJobsExitCode,
+                                                     .error = resources::ResourceError{kLeftRunning, message},
                                                      .cause = {kLeftRunning, message}});
   ledger.started.erase(attempt.id);
 }
@@ -80,10 +82,10 @@ void check_retry(Ledger& ledger, const catalog::Job& job) GYRE_REQUIRES(ledger.m
     throw ServiceError(kind, code, fmt::format("job '{}' cannot be retried: {}", job.name, why));
   };
   using Kind = ServiceError::Kind;
-  if (job.provisioning_state == catalog::ProvisioningState::kDeleting) {
+  if (job.provisioning_state == resources::ProvisioningState::kDeleting) {
     refuse(Kind::kConflict, "JobDeleting", "it is being deleted");
   }
-  if (job.execution_state != catalog::ExecutionState::kFailed) {
+  if (job.execution_state != resources::ExecutionState::kFailed) {
     refuse(Kind::kConflict, "JobNotFailed", fmt::format("it is {}, and has not failed", name(job.execution_state)));
   }
   if (job.error && job.error->code == kLeftRunning) {
@@ -100,7 +102,7 @@ void check_retry(Ledger& ledger, const catalog::Job& job) GYRE_REQUIRES(ledger.m
   if (!present || present->id != cluster.id) {
     refuse(Kind::kNotFound, "ClusterNotFound", fmt::format("its cluster '{}' was deleted", cluster.name));
   }
-  if (cluster.provisioning_state == catalog::ProvisioningState::kDeleting) {
+  if (cluster.provisioning_state == resources::ProvisioningState::kDeleting) {
     refuse(Kind::kConflict, "ClusterDeleting", fmt::format("its cluster '{}' is being deleted", cluster.name));
   }
   if (!job.code.empty() && !ledger.code.has(job.workspace, job.code)) {
@@ -130,8 +132,8 @@ void check_code(const UniqueFd& archive) {
 
 }  // namespace
 
-api::Page<api::Job> Service::jobs(const std::string& workspace, const api::JobFilter& filter,
-                                  const api::PageRequest& page) {
+resources::Page<resources::Job> Service::jobs(const std::string& workspace, const resources::JobFilter& filter,
+                                              const resources::PageRequest& page) {
   const Readers::Loan reader = work_->readers.borrow();
   Ledger& ledger = reader.ledger();
   const MutexLock lock(ledger.mutex);
@@ -143,10 +145,10 @@ api::Page<api::Job> Service::jobs(const std::string& workspace, const api::JobFi
   } else {
     wanted.workspace = ledger.workspace(workspace).id;
   }
-  if (filter.state) wanted.state = kept(*filter.state);
+  if (filter.state) wanted.state = *filter.state;
   std::map<catalog::Id, std::string> experiments;
   const auto list = ledger.catalog.jobs().list(wanted, kept(page));
-  api::Page<api::Job> result;
+  resources::Page<resources::Job> result;
   for (const catalog::Job& job : list.items) {
     std::string& experiment = experiments[job.experiment];
     if (experiment.empty()) experiment = ledger.experiment_name(job.experiment);
@@ -156,16 +158,17 @@ api::Page<api::Job> Service::jobs(const std::string& workspace, const api::JobFi
   return result;
 }
 
-api::Job Service::job(const api::JobName& name) {
+resources::Job Service::job(const resources::JobName& name) {
   const Readers::Loan reader = work_->readers.borrow();
   Ledger& ledger = reader.ledger();
   const MutexLock lock(ledger.mutex);
   return work_->shown(ledger.job(name), name);
 }
 
-api::Created<api::Job> Service::submit(const api::JobName& name, const api::Submission& submission) {
+resources::Created<resources::Job> Service::submit(const resources::JobName& name,
+                                                   const resources::Submission& submission) {
   const KeptSpec text = kept(submission.spec);
-  api::Created<api::Job> created;
+  resources::Created<resources::Job> created;
   {
     Ledger& ledger = work_->ledger;
     const MutexLock lock(ledger.mutex);
@@ -181,7 +184,7 @@ api::Created<api::Job> Service::submit(const api::JobName& name, const api::Subm
               "job '{}' exists in experiment '{}' with other properties, or of another user; jobs cannot be changed",
               name.job, name.experiment));
     }
-    if (cluster.provisioning_state == catalog::ProvisioningState::kDeleting) {
+    if (cluster.provisioning_state == resources::ProvisioningState::kDeleting) {
       throw ServiceError(ServiceError::Kind::kConflict, "ClusterDeleting",
                          fmt::format("cluster '{}' is being deleted", cluster.name));
     }
@@ -217,8 +220,8 @@ api::Created<api::Job> Service::submit(const api::JobName& name, const api::Subm
   return created;
 }
 
-api::Job Service::terminate(const api::JobName& name) {
-  api::Job job;
+resources::Job Service::terminate(const resources::JobName& name) {
+  resources::Job job;
   {
     const MutexLock lock(work_->ledger.mutex);
     work_->ledger.catalog.jobs().terminate(work_->ledger.job(name).id, {"request", "terminated by a user"});
@@ -228,8 +231,8 @@ api::Job Service::terminate(const api::JobName& name) {
   return job;
 }
 
-api::Job Service::terminate_without_nodes(const api::JobName& name) {
-  api::Job job;
+resources::Job Service::terminate_without_nodes(const resources::JobName& name) {
+  resources::Job job;
   {
     Ledger& ledger = work_->ledger;
     const MutexLock lock(ledger.mutex);
@@ -246,7 +249,7 @@ api::Job Service::terminate_without_nodes(const api::JobName& name) {
     ledger.catalog.together([&]() GYRE_REQUIRES(ledger.mutex) {
       ledger.catalog.jobs().terminate(found.id, {"request", "terminated by a user"});
       for (const catalog::Attempt& attempt : ledger.catalog.attempts().list(found.id)) {
-        if (attempt.state != catalog::AttemptState::kEnded) leave_running(ledger, attempt, cluster, *problem);
+        if (attempt.state != resources::AttemptState::kEnded) leave_running(ledger, attempt, cluster, *problem);
       }
     });
     job = work_->shown(ledger.job(name), name);
@@ -255,8 +258,8 @@ api::Job Service::terminate_without_nodes(const api::JobName& name) {
   return job;
 }
 
-api::Job Service::retry(const api::JobName& name) {
-  api::Job job;
+resources::Job Service::retry(const resources::JobName& name) {
+  resources::Job job;
   {
     Ledger& ledger = work_->ledger;
     const MutexLock lock(ledger.mutex);
@@ -270,7 +273,7 @@ api::Job Service::retry(const api::JobName& name) {
   return job;
 }
 
-void Service::delete_job(const api::JobName& name) {
+void Service::delete_job(const resources::JobName& name) {
   {
     const MutexLock lock(work_->ledger.mutex);
     work_->ledger.catalog.jobs().start_deletion(work_->ledger.job(name).id, {"request", "deleted by a user"});
@@ -278,15 +281,15 @@ void Service::delete_job(const api::JobName& name) {
   work_->changed();
 }
 
-api::Explanation Service::why(const api::JobName& name) {
+resources::Explanation Service::why(const resources::JobName& name) {
   catalog::Job job;
   {
     const Readers::Loan reader = work_->readers.borrow();
     const MutexLock lock(reader.ledger().mutex);
     job = reader.ledger().job(name);
   }
-  const std::string state(catalog::name(job.execution_state));
-  if (job.execution_state == catalog::ExecutionState::kTerminating) {
+  const std::string state(resources::name(job.execution_state));
+  if (job.execution_state == resources::ExecutionState::kTerminating) {
     if (const auto problem = work_->dispatcher.problem_of(job.cluster)) {
       return {.reason = "clusterUnusable",
               .message = "the job is being ended, and its cluster cannot be used: " + *problem,
@@ -295,17 +298,17 @@ api::Explanation Service::why(const api::JobName& name) {
                            "its nodes, on which it may go on"}};
     }
   }
-  if (job.execution_state == catalog::ExecutionState::kQueued) {
+  if (job.execution_state == resources::ExecutionState::kQueued) {
     if (auto explanation = work_->dispatcher.explain(job.id)) return *explanation;
     return {.reason = "startsNow", .message = "its nodes are being given to it"};
   }
-  if (job.execution_state == catalog::ExecutionState::kFailed && job.error) {
+  if (job.execution_state == resources::ExecutionState::kFailed && job.error) {
     return {.reason = job.error->code, .message = job.error->message};
   }
   return {.reason = state, .message = state_sentence(job.execution_state, job.attempts)};
 }
 
-std::vector<api::OutputDirectory> Service::output_directories(const api::JobName& name) {
+std::vector<resources::OutputDirectory> Service::output_directories(const resources::JobName& name) {
   catalog::Job job;
   {
     const Readers::Loan reader = work_->readers.borrow();
@@ -315,14 +318,14 @@ std::vector<api::OutputDirectory> Service::output_directories(const api::JobName
   return work_->dispatcher.output_directories(job);
 }
 
-bool Service::files_are_complete(const api::JobName& name) {
+bool Service::files_are_complete(const resources::JobName& name) {
   const Readers::Loan reader = work_->readers.borrow();
   Ledger& ledger = reader.ledger();
   const MutexLock lock(ledger.mutex);
-  return catalog::is_finished(ledger.job(name).execution_state);
+  return resources::is_finished(ledger.job(name).execution_state);
 }
 
-std::shared_ptr<void> Service::room_for_code(const api::User& user, const std::string& workspace,
+std::shared_ptr<void> Service::room_for_code(const resources::User& user, const std::string& workspace,
                                              const std::string& sha256, std::uint64_t bytes) {
   Ledger& ledger = work_->ledger;
   const catalog::Id id = [&] {
@@ -334,7 +337,7 @@ std::shared_ptr<void> Service::room_for_code(const api::User& user, const std::s
   return ledger.code.room_for(id, sha256, user.name, bytes, limits);
 }
 
-void Service::store_code(const api::User& user, const std::string& workspace, const std::string& sha256,
+void Service::store_code(const resources::User& user, const std::string& workspace, const std::string& sha256,
                          UniqueFd archive, std::uint64_t /*bytes*/) {
   Ledger& ledger = work_->ledger;
   const catalog::Id id = [&] {

@@ -17,9 +17,10 @@ TEST_F(JobServiceTest, a_job_succeeds_and_its_files_are_where_batch_ai_put_them)
   make_cluster(2);
   const std::string output =
       R"(, "outputDirectories": [{"id": "MODEL", "pathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/share"}])";
-  const api::Job queued = submit("first", job_of(2, "echo hello; echo model > $AZ_BATCHAI_OUTPUT_MODEL/m.txt", output));
+  const resources::Job queued =
+      submit("first", job_of(2, "echo hello; echo model > $AZ_BATCHAI_OUTPUT_MODEL/m.txt", output));
   EXPECT_EQ(queued.execution_state, ExecutionState::kQueued);
-  const api::Job job = ended("first");
+  const resources::Job job = ended("first");
   EXPECT_EQ(job.execution_state, ExecutionState::kSucceeded) << events_of("first");
   EXPECT_EQ(job.execution_info.exit_code, 0);
   EXPECT_TRUE(job.execution_info.errors.empty());
@@ -37,7 +38,7 @@ TEST_F(JobServiceTest, a_cluster_with_a_mount_that_is_not_there_is_not_made) {
   try {
     service_->create_cluster(kCluster, cluster);
     FAIL() << "it was made";
-  } catch (const api::ServiceError& error) {
+  } catch (const resources::ServiceError& error) {
     EXPECT_EQ(error.name(), "UnusablePath");
     EXPECT_THAT(error.what(), HasSubstr("mount 'data': there is no directory " + (share_ / "missing").string()));
   }
@@ -51,7 +52,7 @@ TEST_F(JobServiceTest, a_cluster_with_a_mount_that_is_not_there_is_not_made) {
 TEST_F(JobServiceTest, a_job_that_fails_has_its_exit_code_and_one_error) {
   make_cluster(1);
   submit("bad", job_of(1, "exit 7"));
-  const api::Job job = ended("bad");
+  const resources::Job job = ended("bad");
   EXPECT_EQ(job.execution_state, ExecutionState::kFailed);
   EXPECT_EQ(job.execution_info.exit_code, 7);
   ASSERT_EQ(job.execution_info.errors.size(), 1U);
@@ -79,7 +80,7 @@ TEST_F(JobServiceTest, a_job_with_a_container_is_refused_where_the_cluster_canno
   try {
     submit("contained", job);
     FAIL() << "it was accepted";
-  } catch (const api::ServiceError& error) {
+  } catch (const resources::ServiceError& error) {
     EXPECT_EQ(error.name(), "ContainersNotSupported");
     EXPECT_THAT(error.what(), HasSubstr("cluster 'c': it has containerSettings (image tensorflow:1.6)"));
     EXPECT_THAT(error.what(), HasSubstr("--containers-on-host"));
@@ -163,7 +164,7 @@ TEST_F(JobServiceTest, a_job_whose_node_is_lost_runs_again_on_another_one) {
   const std::string node = service_->nodes(kCluster).front().name;
   const fs::path root = options_.folder / "nodes" / node;
   ::kill(agent_of(root), SIGSTOP);  // It hangs: it neither renews its lease nor ends.
-  const api::Job job = ended("moved");
+  const resources::Job job = ended("moved");
   EXPECT_EQ(job.execution_state, ExecutionState::kSucceeded) << events_of("moved");
   EXPECT_EQ(job.attempts, 2);
   EXPECT_NE(service_->nodes(kCluster).front().name, node);
@@ -190,7 +191,7 @@ TEST_F(JobServiceTest, what_cannot_be_asked_for_is_refused_by_name) {
   const auto refusal = [&](const auto& call) -> std::string {
     try {
       call();
-    } catch (const api::ServiceError& error) {
+    } catch (const resources::ServiceError& error) {
       return error.name();
     }
     return "nothing was refused";
@@ -219,7 +220,7 @@ TEST_F(JobServiceTest, a_deleted_cluster_leaves_the_records_and_files_of_its_job
     try {
       service_->cluster(kCluster);
       return false;
-    } catch (const api::ServiceError& error) {
+    } catch (const resources::ServiceError& error) {
       return error.name() == "ClusterNotFound";
     }
   };
@@ -347,7 +348,7 @@ TEST_F(JobServiceTest, what_a_killed_service_had_released_is_gone_after_the_next
     catalog::Catalog catalog = catalog::Catalog::open(options_.folder / "catalog.db");
     for (const fs::path& node : nodes) {
       const auto known = catalog.nodes().find(node.filename().string());
-      catalog.nodes().change(known->id, catalog::NodeState::kLeaving, {"scale", ""});
+      catalog.nodes().change(known->id, resources::NodeState::kLeaving, {"scale", ""});
       if (node == nodes.front()) catalog.nodes().remove(known->id, {"scale", ""});
     }
   }

@@ -14,8 +14,8 @@
 
 #include "gyre/jobs/agent/lost_node.h"
 #include "gyre/jobs/agent/node_folders.h"
-#include "gyre/jobs/api/errors.h"
 #include "gyre/jobs/drivers/test_support.h"
+#include "gyre/jobs/resources/service_error.h"
 #include "gyre/jobs/service/service.h"
 #include "gyre/jobs/spec/parse.h"
 
@@ -24,13 +24,13 @@
 namespace gyre::jobs::service {
 
 namespace fs = std::filesystem;
-using api::ExecutionState;
 using drivers::conformance::content_of;
 using drivers::conformance::wait_until;
+using resources::ExecutionState;
 using testing::HasSubstr;
 using testing::Not;
 
-inline const api::ClusterName kCluster{"w", "c"};
+inline const resources::ClusterName kCluster{"w", "c"};
 
 class JobServiceTest : public testing::Test {
  protected:
@@ -68,7 +68,7 @@ class JobServiceTest : public testing::Test {
     start();
   }
 
-  spec::ClusterSpec cluster_of(const api::Scale& scale) const {
+  spec::ClusterSpec cluster_of(const resources::Scale& scale) const {
     spec::ClusterSpec cluster;
     cluster.scale_settings = scale;
     cluster.gyre.mounts = {{"share", share_.string()}};
@@ -76,7 +76,7 @@ class JobServiceTest : public testing::Test {
   }
   void make_cluster(int nodes) { service_->create_cluster(kCluster, cluster_of(spec::ManualScale{nodes})); }
 
-  static api::JobName named(const std::string& name) { return {"w", "e", name}; }
+  static resources::JobName named(const std::string& name) { return {"w", "e", name}; }
 
   static spec::JobSpec job_of(int nodes, const std::string& line, const std::string& more = "") {
     const std::string text = fmt::format(
@@ -85,11 +85,11 @@ class JobServiceTest : public testing::Test {
         nodes, more, line);
     return spec::job_or_throw(spec::parse_job(text), "the test's job");
   }
-  api::Job submit(const std::string& name, const spec::JobSpec& spec) {
+  resources::Job submit(const std::string& name, const spec::JobSpec& spec) {
     return service_->submit(named(name), {spec, kCluster, ""}).item;
   }
   ExecutionState state_of(const std::string& name) { return service_->job(named(name)).execution_state; }
-  api::Job ended(const std::string& name) {
+  resources::Job ended(const std::string& name) {
     EXPECT_TRUE(wait_until([&] {
       const ExecutionState state = state_of(name);
       return state == ExecutionState::kSucceeded || state == ExecutionState::kFailed;
@@ -97,14 +97,14 @@ class JobServiceTest : public testing::Test {
     return service_->job(named(name));
   }
   std::string log_of(const std::string& name, const std::string& file = "stdout.txt") {
-    for (const api::OutputDirectory& directory : service_->output_directories(named(name))) {
+    for (const resources::OutputDirectory& directory : service_->output_directories(named(name))) {
       if (directory.id == "stdouterr") return content_of(directory.root / directory.relative / file);
     }
     return "";
   }
   std::string events_of(const std::string& name) {
     std::string text;
-    for (const api::Event& event : service_->events({"w", "", "e", name}, 0, 1'000)) {
+    for (const resources::Event& event : service_->events({"w", "", "e", name}, 0, 1'000)) {
       text += fmt::format("{} {}>{} {} {}\n", event.subject, event.from, event.to, event.reason, event.message);
     }
     return text;

@@ -67,7 +67,7 @@ class StatesTest : public ServiceOverHttpTest {
     const Json listed = Json::parse(answer.body);
     for (const Json& file : listed.at("value")) {
       std::string text = file.at("name");
-      for (const api::Node& node : service_->nodes(kCluster)) {
+      for (const resources::Node& node : service_->nodes(kCluster)) {
         const std::size_t at = text.find(node.name);
         if (at != std::string::npos) text.replace(at, node.name.size(), "NODE");
       }
@@ -363,7 +363,7 @@ TEST_F(StatesTest, agents_that_die_at_once_are_started_ever_more_slowly_and_the_
   start();
   make_cluster(1);
   submit("j", job_of(1, "true"));
-  const api::Job job = ended("j");
+  const resources::Job job = ended("j");
   EXPECT_EQ(job.execution_state, ExecutionState::kFailed);
   ASSERT_EQ(job.execution_info.errors.size(), 1U);
   EXPECT_EQ(job.execution_info.errors[0].code, "InternalError");

@@ -34,7 +34,7 @@ class UnreadableTest : public JobServiceTest {
     try {
       service_->job(named(name));
       return false;
-    } catch (const api::ServiceError&) {
+    } catch (const resources::ServiceError&) {
       return true;
     }
   }
@@ -90,7 +90,7 @@ TEST_F(UnreadableTest, a_running_job_fails_its_processes_end_and_its_node_is_rep
   ASSERT_TRUE(wait_until([&] { return !content_of(share_ / "pid").empty(); }));
   const int pid = std::stoi(content_of(share_ / "pid"));
   damage_job("bad", "{");
-  const api::Job job = ended("bad");
+  const resources::Job job = ended("bad");
   EXPECT_EQ(job.execution_state, ExecutionState::kFailed);
   ASSERT_FALSE(job.execution_info.errors.empty());
   EXPECT_EQ(job.execution_info.errors[0].code, kUnreadableJob);
@@ -103,20 +103,20 @@ TEST_F(UnreadableTest, a_cluster_is_named_can_be_deleted_and_holds_up_no_other) 
   for (const char* text : kDamaged) {
     make_cluster(1);
     damage_cluster(text);
-    const api::Cluster cluster = service_->cluster(kCluster);
+    const resources::Cluster cluster = service_->cluster(kCluster);
     ASSERT_EQ(cluster.errors.size(), 1U);
     EXPECT_EQ(cluster.errors[0].code, kUnreadableCluster);
     EXPECT_THAT(cluster.errors[0].message, Not(HasSubstr("json.exception")));
     EXPECT_EQ(service_->clusters("w", {}).items.size(), 1U);
-    EXPECT_THROW(submit("job", job_of(1, "true")), api::ServiceError);
-    EXPECT_THROW(service_->scale_cluster(kCluster, spec::ManualScale{2}), api::ServiceError);
-    const api::ClusterName other{"w", "other"};
+    EXPECT_THROW(submit("job", job_of(1, "true")), resources::ServiceError);
+    EXPECT_THROW(service_->scale_cluster(kCluster, spec::ManualScale{2}), resources::ServiceError);
+    const resources::ClusterName other{"w", "other"};
     service_->create_cluster(other, cluster_of(spec::ManualScale{1}));
     service_->submit(named("good"), {job_of(1, "true"), other, ""});
     EXPECT_EQ(ended("good").execution_state, ExecutionState::kSucceeded);
     service_->delete_job(named("good"));
     EXPECT_TRUE(wait_until([&] { return is_gone("good"); }));
-    for (const api::ClusterName& name : {kCluster, other}) service_->delete_cluster(name);
+    for (const resources::ClusterName& name : {kCluster, other}) service_->delete_cluster(name);
     EXPECT_TRUE(wait_until([&] { return service_->clusters("w", {}).items.empty(); }));
   }
 }
@@ -125,7 +125,7 @@ TEST_F(UnreadableTest, a_cluster_whose_scale_is_damaged_is_named_and_can_be_dele
   for (const char* scale : {"null", "{}", "2", "{"}) {
     make_cluster(1);
     change_catalog(fmt::format("UPDATE clusters SET scale = '{}' WHERE name = 'c'", scale));
-    const api::Cluster cluster = service_->cluster(kCluster);
+    const resources::Cluster cluster = service_->cluster(kCluster);
     ASSERT_EQ(cluster.errors.size(), 1U) << scale;
     EXPECT_EQ(cluster.errors[0].code, kUnreadableCluster);
     service_->delete_cluster(kCluster);
@@ -146,7 +146,7 @@ TEST_F(UnreadableTest, a_state_or_place_that_there_is_none_of_holds_up_nobody) {
     change_catalog(fmt::format("PRAGMA foreign_keys = 0; {}", damage));
     submit("next", job_of(1, "true"));
     EXPECT_EQ(ended("next").execution_state, ExecutionState::kSucceeded) << events_of("next");
-    for (const api::Job& job : service_->jobs("w", {}, {}).items)
+    for (const resources::Job& job : service_->jobs("w", {}, {}).items)
       EXPECT_EQ(job.execution_state, ExecutionState::kSucceeded);
     service_->delete_job(named("next"));
     EXPECT_TRUE(wait_until([&] { return is_gone("next"); }));
@@ -179,7 +179,7 @@ TEST_F(UnreadableTest, an_attempt_that_cannot_be_started_fails_with_the_cause) {
   fs::remove_all(options_.folder / "attempts");
   std::ofstream(options_.folder / "attempts") << "a file where a folder should be";
   submit("job", job_of(1, "true"));
-  const api::Job job = ended("job");
+  const resources::Job job = ended("job");
   EXPECT_EQ(job.execution_state, ExecutionState::kFailed);
   ASSERT_EQ(job.execution_info.errors.size(), 1U);
   EXPECT_THAT(job.execution_info.errors[0].message, HasSubstr("attempts"));

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <cerrno>
-#include <csignal>
 #include <system_error>
 
 #include "gyre/base/clock.h"
 #include "gyre/base/error.h"
+#include "gyre/jobs/resources/job_end.h"
 #include "gyre/jobs/spec/duration.h"
 
 namespace gyre::jobs::agent::internal {
@@ -26,7 +26,8 @@ bool is_out_of_room(const std::exception& error) {
 }  // namespace
 
 AttemptEnds internal_failure(const WorkOrder& order, const std::string& what) {
-  return {kCodeWithoutCommand, JobError{error_code::kInternal, what, {{"node", order.here().id}}}};
+  return {resources::kNotTheJobsExitCode,
+          resources::ResourceError{resources::error_code::kInternal, what, {{"node", order.here().id}}}};
 }
 
 AttemptEnds internal_failure(const WorkOrder& order, const std::exception& error, bool begun) {
@@ -44,32 +45,33 @@ AttemptEnds start_failure(const WorkOrder& order, const std::string& what) {
 AttemptEnds unusable_path(const WorkOrder& order, const std::string& what, const std::string& kind,
                           const std::string& place) {
   const std::string& node = order.here().id;
-  return {kNotTheJobsExitCode,
-          JobError{error_code::kUnusablePath, fmt::format("node {} {}", node, what), {{"node", node}, {kind, place}}}};
+  return {resources::kNotTheJobsExitCode, resources::ResourceError{resources::error_code::kUnusablePath,
+                                                                   fmt::format("node {} {}", node, what),
+                                                                   {{"node", node}, {kind, place}}}};
 }
 
 AttemptEnds stopped_because(StopReason reason, const WorkOrder& order) {
-  constexpr int kCode = 128 + SIGTERM;
   const std::string& node = order.here().id;
   const auto failed = [&](const char* code, const std::string& message) {
-    return AttemptEnds{kCode, JobError{code, message, {{"node", node}, {"reason", name_of(reason)}}}, true};
+    return AttemptEnds{resources::kTerminatedExitCode,
+                       resources::ResourceError{code, message, {{"node", node}, {"reason", name_of(reason)}}}, true};
   };
   switch (reason) {
-    case StopReason::kRequest: return failed(error_code::kJobFailed, "the job was terminated");
+    case StopReason::kRequest: return failed(resources::error_code::kJobFailed, "the job was terminated");
     case StopReason::kWallClock:
-      return failed(error_code::kJobFailed,
+      return failed(resources::error_code::kJobFailed,
                     fmt::format("the job was ended because constraints.maxWallClockTime, {}, has passed",
                                 spec::iso_8601_duration(order.job.max_wall_clock_time)));
     case StopReason::kLeaseLost:
-      return {kCodeWithoutCommand,
-              JobError{error_code::kInternal,
-                       fmt::format("node {} could not reach the service for too long", node),
-                       {{"node", node}, {"reason", name_of(reason)}}},
+      return {resources::kNotTheJobsExitCode,
+              resources::ResourceError{resources::error_code::kInternal,
+                                       fmt::format("node {} could not reach the service for too long", node),
+                                       {{"node", node}, {"reason", name_of(reason)}}},
               true};
     case StopReason::kOtherNode:
     case StopReason::kPreempted: break;
   }
-  return {kCode, std::nullopt, true};
+  return {resources::kTerminatedExitCode, std::nullopt, true};
 }
 
 ExitRecord record_of(const AttemptEnds& end, std::int64_t started_us) {

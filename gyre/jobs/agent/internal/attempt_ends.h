@@ -14,17 +14,12 @@ namespace gyre::jobs::agent::internal {
 /// How an attempt ends on this node. Without an error it has succeeded, or was asked to end because of another node.
 struct AttemptEnds {
   int exit_code = 0;
-  std::optional<JobError> error;
+  std::optional<resources::ResourceError> error;
   bool asked_to_end = false;
 };
 
 /// Thrown by waits: the attempt is to be left as it is.
 struct LeaveNow {};
-
-/// The exit code of an attempt of which no command has given one.
-constexpr int kCodeWithoutCommand = 255;
-/// As of `gyre job wait` where the fault is elsewhere than in the job.
-constexpr int kNotTheJobsExitCode = 125;
 
 /// A fault of the node, not of the job.
 AttemptEnds internal_failure(const WorkOrder& order, const std::string& what);

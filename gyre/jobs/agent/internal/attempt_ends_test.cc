@@ -20,7 +20,7 @@ WorkOrder order_of_one_node() {
 
 std::string reason_of(const std::exception& error, bool begun) {
   const AttemptEnds end = internal_failure(order_of_one_node(), error, begun);
-  EXPECT_EQ(end.error->code, error_code::kInternal);
+  EXPECT_EQ(end.error->code, resources::error_code::kInternal);
   EXPECT_EQ(end.error->message, error.what());
   const auto reason = end.error->details.find("reason");
   return reason == end.error->details.end() ? "" : reason->second;

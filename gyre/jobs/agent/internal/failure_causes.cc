@@ -38,9 +38,9 @@ AttemptEnds failure_of_job(const WorkOrder& order, const NodeFolders& folders, c
   how += obstacles(program_paths(order.job), variables, order, exit_code);
   const std::string noted = text_noted(folders.private_to_job() / kFailureNote, ::geteuid());
   if (!noted.empty()) how += "; " + noted;
-  return {exit_code,
-          JobError{error_code::kJobFailed, fmt::format("the job's command failed on node {} with {}", node, how),
-                   std::move(details)}};
+  return {exit_code, resources::ResourceError{resources::error_code::kJobFailed,
+                                              fmt::format("the job's command failed on node {} with {}", node, how),
+                                              std::move(details)}};
 }
 
 std::string obstacles(const std::vector<std::string>& lines, Variables variables, const WorkOrder& order,

@@ -190,10 +190,11 @@ void NodeRun::run_preparation() {
   if (!wish.empty()) why += "; it " + wish;
   const std::string& node = order().here().id;
   throw AttemptEnds{ended.exit_code,
-                    JobError{error_code::kPreparationFailed,
-                             fmt::format("the job's preparation failed on node {} with exit code {}{}; its output: {}",
-                                         node, ended.exit_code, why, preparation_log("stderr", order())),
-                             {{"node", node}}}};
+                    resources::ResourceError{
+                        resources::error_code::kPreparationFailed,
+                        fmt::format("the job's preparation failed on node {} with exit code {}{}; its output: {}", node,
+                                    ended.exit_code, why, preparation_log("stderr", order())),
+                        {{"node", node}}}};
 }
 
 void NodeRun::find_facts() {

@@ -80,8 +80,8 @@ std::optional<NodeState> read_state(const std::filesystem::path& file) {
 ExitRecord checked_record(const JsonFields& fields, const NodeState& state) {
   ExitRecord record = exit_record_from_json(fields.at("record"));
   const auto is_known = [&](const std::string& code) {
-    return code == error_code::kJobFailed || code == error_code::kPreparationFailed || code == error_code::kInternal ||
-           code == error_code::kUnusablePath;
+    return code == resources::error_code::kJobFailed || code == resources::error_code::kPreparationFailed ||
+           code == resources::error_code::kInternal || code == resources::error_code::kUnusablePath;
   };
   if (record.error && (!is_known(record.error->code) || record.error->message.size() > kLongestText)) {
     fields.refuse("record", "has an error that no job can have");

@@ -9,14 +9,14 @@ namespace {
 constexpr std::uint64_t kMostPatchBytes = 65'536;
 
 Response put_cluster(JobService& service, const Request& request) {
-  const ClusterName name = cluster_in(request);
+  const resources::ClusterName name = cluster_in(request);
   const auto parsed = spec::parse_cluster(request.body, parse_options(flag_in(request, "strict")));
   if (!parsed.spec) throw spec_error("InvalidCluster", parsed.problems);
   return created_answer(service.create_cluster(name, *parsed.spec));
 }
 
 /// A PATCH has scaleSettings and nothing else; they are read as those of a cluster file are.
-Scale scale_in(const Request& request) {
+resources::Scale scale_in(const Request& request) {
   const nlohmann::json body = object_in(request);
   const auto properties = body.find("properties");
   const bool fits = body.size() == 1 && properties != body.end() && properties->is_object() &&
@@ -42,35 +42,36 @@ void add_cluster_routes(Router& router, const Interface& interface) {
   const std::string cluster = clusters + "/{cluster}";
   add_in_workspace(
       router, interface, Method::kGet, clusters,
-      [service](Request& request, const User&) {
+      [service](Request& request, const resources::User&) {
         return page_answer(request, service->clusters(request.parameter("workspace"), page_in(request)));
       },
       [](Route& route) { route.query = kPageParameters; });
-  add_in_workspace(router, interface, Method::kGet, cluster, [service](Request& request, const User&) {
+  add_in_workspace(router, interface, Method::kGet, cluster, [service](Request& request, const resources::User&) {
     return answer(200, to_json(service->cluster(cluster_in(request))));
   });
   add_in_workspace_for_administrators(
       router, interface, Method::kPut, cluster,
-      [service](Request& request, const User&) { return put_cluster(*service, request); },
+      [service](Request& request, const resources::User&) { return put_cluster(*service, request); },
       [](Route& route) {
         route.body_bytes = spec::kMostFileBytes;
         route.query = {"strict"};
       });
   add_in_workspace_for_administrators(
       router, interface, Method::kPatch, cluster,
-      [service](Request& request, const User&) {
-        const ClusterName name = cluster_in(request);
+      [service](Request& request, const resources::User&) {
+        const resources::ClusterName name = cluster_in(request);
         return answer(200, to_json(service->scale_cluster(name, scale_in(request))));
       },
       [](Route& route) { route.body_bytes = kMostPatchBytes; });
   add_in_workspace_for_administrators(router, interface, Method::kDelete, cluster,
-                                      [service](Request& request, const User&) {
+                                      [service](Request& request, const resources::User&) {
                                         service->delete_cluster(cluster_in(request));
                                         return Response{.status = 202};
                                       });
-  add_in_workspace(router, interface, Method::kGet, cluster + "/nodes", [service](Request& request, const User&) {
-    return page_answer(request, Page<Node>{service->nodes(cluster_in(request)), {}});
-  });
+  add_in_workspace(
+      router, interface, Method::kGet, cluster + "/nodes", [service](Request& request, const resources::User&) {
+        return page_answer(request, resources::Page<resources::Node>{service->nodes(cluster_in(request)), {}});
+      });
 }
 
 }  // namespace gyre::jobs::api::internal

@@ -28,16 +28,16 @@ std::string sha256_of(const UniqueFd& file, std::uint64_t bytes) {
 
 std::shared_ptr<void> admit_code(JobService& service, const Request& head, std::uint64_t most_bytes) {
   try {
-    const User sender = sender_of(head);
+    const resources::User sender = sender_of(head);
     check_in_workspace(service, head, sender);
     return service.room_for_code(sender, head.parameter("workspace"), checked_sha256(head.parameter("sha256")),
                                  most_bytes);
-  } catch (const ServiceError& error) {
+  } catch (const resources::ServiceError& error) {
     throw as_answer(error);
   }
 }
 
-Response put_code(JobService& service, Request& request, const User& sender) {
+Response put_code(JobService& service, Request& request, const resources::User& sender) {
   const std::string expected = checked_sha256(request.parameter("sha256"));
   if (request.body_bytes == 0) throw HttpError(400, "EmptyArchive", "the archive is empty");
   const std::string actual = sha256_of(request.body_file, request.body_bytes);
@@ -64,7 +64,7 @@ std::string checked_sha256(const std::string& text) {
 void add_code_routes(Router& router, const Interface& interface) {
   const auto service = interface.service;
   const std::string pattern = "/workspaces/{workspace}/code/{sha256}";
-  add_in_workspace(router, interface, Method::kGet, pattern, [service](Request& request, const User&) {
+  add_in_workspace(router, interface, Method::kGet, pattern, [service](Request& request, const resources::User&) {
     const std::string sha256 = checked_sha256(request.parameter("sha256"));
     if (!service->has_code(request.parameter("workspace"), sha256)) {
       throw HttpError(404, "CodeNotFound", fmt::format("there is no archive of code {}", sha256), sha256);
@@ -73,7 +73,7 @@ void add_code_routes(Router& router, const Interface& interface) {
   });
   add_in_workspace(
       router, interface, Method::kPut, pattern,
-      [service](Request& request, const User& sender) { return put_code(*service, request, sender); },
+      [service](Request& request, const resources::User& sender) { return put_code(*service, request, sender); },
       [&](Route& route) {
         route.body_bytes = interface.limits.code_bytes;
         route.body_to_file = true;

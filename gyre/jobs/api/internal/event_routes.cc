@@ -16,11 +16,12 @@ constexpr std::chrono::milliseconds kPollInterval{5'000};
 /// The events of a scope, from one on, as they happen.
 class ScopeFeed : public EventFeed {
  public:
-  ScopeFeed(std::shared_ptr<JobService> service, EventScope scope, std::int64_t after)
+  ScopeFeed(std::shared_ptr<JobService> service, resources::EventScope scope, std::int64_t after)
       : service_(std::move(service)), scope_(std::move(scope)), after_(after) {}
 
   /// On a thread that may wait; before the server has the feed.
-  static std::shared_ptr<ScopeFeed> start(std::shared_ptr<JobService> service, EventScope scope, std::int64_t after) {
+  static std::shared_ptr<ScopeFeed> start(std::shared_ptr<JobService> service, resources::EventScope scope,
+                                          std::int64_t after) {
     auto feed = std::make_shared<ScopeFeed>(std::move(service), std::move(scope), after);
     feed->watch_ = feed->service_->watch(feed->scope_, [weak = std::weak_ptr(feed)] {
       if (const auto self = weak.lock()) self->wake();
@@ -32,7 +33,7 @@ class ScopeFeed : public EventFeed {
     // First of all: what happened before a job finished is then sure to be listed below.
     const bool finished = !scope_.job.empty() && is_finished();
     Batch batch;
-    for (const Event& event : service_->events(scope_, after_, static_cast<int>(most))) {
+    for (const resources::Event& event : service_->events(scope_, after_, static_cast<int>(most))) {
       after_ = event.sequence;
       batch.events.push_back({std::to_string(event.sequence), event.subject,
                               to_json(event).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)});
@@ -61,8 +62,9 @@ class ScopeFeed : public EventFeed {
   /// Also once it has been deleted.
   bool is_finished() const {
     try {
-      const ExecutionState state = service_->job({scope_.workspace, scope_.experiment, scope_.job}).execution_state;
-      return state == ExecutionState::kSucceeded || state == ExecutionState::kFailed;
+      const resources::ExecutionState state =
+          service_->job({scope_.workspace, scope_.experiment, scope_.job}).execution_state;
+      return state == resources::ExecutionState::kSucceeded || state == resources::ExecutionState::kFailed;
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kNotFound) return true;
       throw;
@@ -70,7 +72,7 @@ class ScopeFeed : public EventFeed {
   }
 
   std::shared_ptr<JobService> service_;
-  EventScope scope_;
+  resources::EventScope scope_;
   std::int64_t after_;
   Mutex mutex_;
   std::function<void()> wake_ GYRE_GUARDED_BY(mutex_);
@@ -97,13 +99,14 @@ bool wants_stream(const Request& request) {
   return accept != nullptr && accept->find("text/event-stream") != std::string::npos;
 }
 
-Response events_answer(const std::shared_ptr<JobService>& service, const Request& request, EventScope scope) {
+Response events_answer(const std::shared_ptr<JobService>& service, const Request& request,
+                       resources::EventScope scope) {
   const std::int64_t after = after_in(request);
   if (wants_stream(request)) return net::http::event_stream(ScopeFeed::start(service, std::move(scope), after));
-  const int most = static_cast<int>(number_in(request, "maxresults", 1, kLongestPage, 100));
+  const int most = static_cast<int>(number_in(request, "maxresults", 1, resources::kLongestPage, 100));
   nlohmann::json items = nlohmann::json::array();
   std::int64_t last = after;
-  for (const Event& event : service->events(scope, after, most)) {
+  for (const resources::Event& event : service->events(scope, after, most)) {
     last = event.sequence;
     items.push_back(to_json(event));
   }
@@ -119,21 +122,21 @@ void add_event_routes(Router& router, const Interface& interface) {
   const auto takes_events = [](Route& route) { route.query = {"after", "maxresults"}; };
   add_in_workspace(
       router, interface, Method::kGet, workspace + "/events",
-      [service](Request& request, const User&) {
+      [service](Request& request, const resources::User&) {
         return events_answer(service, request, {.workspace = request.parameter("workspace")});
       },
       takes_events);
   add_in_workspace(
       router, interface, Method::kGet, workspace + "/clusters/{cluster}/events",
-      [service](Request& request, const User&) {
-        const ClusterName name = service->cluster(cluster_in(request)).name;
+      [service](Request& request, const resources::User&) {
+        const resources::ClusterName name = service->cluster(cluster_in(request)).name;
         return events_answer(service, request, {.workspace = name.workspace, .cluster = name.cluster});
       },
       takes_events);
   add_in_workspace(
       router, interface, Method::kGet, workspace + "/experiments/{experiment}/jobs/{job}/events",
-      [service](Request& request, const User&) {
-        const JobName name = service->job(job_in(request)).name;
+      [service](Request& request, const resources::User&) {
+        const resources::JobName name = service->job(job_in(request)).name;
         return events_answer(service, request,
                              {.workspace = name.workspace, .experiment = name.experiment, .job = name.job});
       },

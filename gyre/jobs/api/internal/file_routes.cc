@@ -15,10 +15,10 @@ namespace {
 
 constexpr std::string_view kDefaultDirectory = "stdouterr";
 
-UniqueFd open_output(JobService& service, const JobName& job, const std::string& id) {
-  const std::vector<OutputDirectory> directories = service.output_directories(job);
+UniqueFd open_output(JobService& service, const resources::JobName& job, const std::string& id) {
+  const std::vector<resources::OutputDirectory> directories = service.output_directories(job);
   std::string ids;
-  for (const OutputDirectory& directory : directories) {
+  for (const resources::OutputDirectory& directory : directories) {
     if (directory.id == id) return open_directory(directory.root, directory.relative);
     ids += (ids.empty() ? "" : ", ") + directory.id;
   }
@@ -47,7 +47,7 @@ std::string checked_path(const std::string& path) {
 }
 
 nlohmann::json file_json(const ListedFile& file, const std::string& url) {
-  nlohmann::json properties = {{"lastModified", iso_8601_time(file.modified_us)}};
+  nlohmann::json properties = {{"lastModified", resources::iso_8601_time(file.modified_us)}};
   if (!file.is_directory) {
     properties["contentLength"] = file.bytes;
     properties["fileId"] = fmt::format("{:x}", file.inode);  // Another one where a file of that name is a new one.
@@ -59,7 +59,7 @@ nlohmann::json file_json(const ListedFile& file, const std::string& url) {
 }
 
 Response list_output(const Interface& interface, const Request& request) {
-  const JobName job = job_in(request);
+  const resources::JobName job = job_in(request);
   const std::string* id = request.query("outputdirectoryid");
   const std::string* below = request.query("directory");
   const std::string* after = request.query("after");
@@ -99,8 +99,8 @@ std::string_view content_type_of(std::string_view path) {
   return "application/octet-stream";
 }
 
-Response follow(const std::shared_ptr<JobService>& service, const JobName& job, const Request& request, UniqueFd file,
-                std::string_view content_type) {
+Response follow(const std::shared_ptr<JobService>& service, const resources::JobName& job, const Request& request,
+                UniqueFd file, std::string_view content_type) {
   struct stat status{};
   if (::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
     throw HttpError(404, "NotAFile", "only regular files can be followed");
@@ -126,7 +126,7 @@ Response follow(const std::shared_ptr<JobService>& service, const JobName& job, 
 }
 
 Response get_file(const std::shared_ptr<JobService>& service, const Request& request) {
-  const JobName job = job_in(request);
+  const resources::JobName job = job_in(request);
   const std::string& path = request.parameter("path");
   const bool follows = flag_in(request, "follow");
   if (!follows && request.query("offset") != nullptr) {
@@ -143,11 +143,11 @@ void add_file_routes(Router& router, const Interface& interface) {
   const std::string files = "/workspaces/{workspace}/experiments/{experiment}/jobs/{job}/files";
   add_in_workspace(
       router, interface, Method::kGet, files,
-      [interface](Request& request, const User&) { return list_output(interface, request); },
+      [interface](Request& request, const resources::User&) { return list_output(interface, request); },
       [](Route& route) { route.query = {"outputdirectoryid", "directory", "maxresults", "after"}; });
   add_in_workspace(
       router, interface, Method::kGet, files + "/{output}/{path...}",
-      [service = interface.service](Request& request, const User&) { return get_file(service, request); },
+      [service = interface.service](Request& request, const resources::User&) { return get_file(service, request); },
       [](Route& route) { route.query = {"follow", "offset"}; });
 }
 

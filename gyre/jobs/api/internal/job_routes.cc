@@ -5,12 +5,13 @@
 #include "gyre/jobs/api/internal/code.h"
 #include "gyre/jobs/api/internal/requests.h"
 #include "gyre/jobs/api/internal/spec_errors.h"
+#include "gyre/net/http/message.h"
 
 namespace gyre::jobs::api::internal {
 namespace {
 
-JobFilter filter_in(const Request& request) {
-  JobFilter filter;
+resources::JobFilter filter_in(const Request& request) {
+  resources::JobFilter filter;
   const auto name = [&](std::string_view parameter) -> std::optional<std::string> {
     const std::string* text = request.query(parameter);
     if (text == nullptr) return std::nullopt;
@@ -23,37 +24,40 @@ JobFilter filter_in(const Request& request) {
   filter.experiment = name("experiment");
   filter.cluster = name("cluster");
   if (const std::string* text = request.query("state")) {
-    filter.state = execution_state_named(*text);
-    if (!filter.state) {
+    const auto states = resources::state_names<resources::ExecutionState>();
+    const auto meant = std::ranges::find_if(
+        states, [&](std::string_view state) { return net::http::equal_without_case(state, *text); });
+    if (meant == states.end()) {
       throw HttpError(
           400, "InvalidParameter",
           fmt::format("'state' is '{}'; queued, running, terminating, succeeded or failed is needed", *text), "state");
     }
+    filter.state = resources::state_named<resources::ExecutionState>(*meant);
   }
   return filter;
 }
 
 /// The cluster that a job names. One of another workspace must be the sender's to use as well.
-ClusterName cluster_of(JobService& service, const spec::JobSpec& spec, const std::string& workspace,
-                       const User& sender) {
+resources::ClusterName cluster_of(JobService& service, const spec::JobSpec& spec, const std::string& workspace,
+                                  const resources::User& sender) {
   if (spec.cluster_id.empty()) {
     throw HttpError(400, "InvalidClusterId", "the job names no cluster", "/properties/cluster/id");
   }
-  ClusterName name = parse_cluster_id(spec.cluster_id, workspace);
+  resources::ClusterName name = parse_cluster_id(spec.cluster_id, workspace);
   if (name.workspace != workspace && !service.may_use(sender, name.workspace)) {
     throw workspace_not_found(service, sender, name.workspace);
   }
   return name;
 }
 
-Response put_job(JobService& service, const Request& request, const User& sender) {
-  const JobName name = job_in(request);
+Response put_job(JobService& service, const Request& request, const resources::User& sender) {
+  const resources::JobName name = job_in(request);
   auto parsed = spec::parse_job(request.body, parse_options(flag_in(request, "strict")));
   if (!parsed.spec) throw spec_error("InvalidJob", parsed.problems);
-  Submission submission{.spec = std::move(*parsed.spec), .sender = sender};
+  resources::Submission submission{.spec = std::move(*parsed.spec), .sender = sender};
   submission.cluster = cluster_of(service, submission.spec, name.workspace, sender);
   if (const std::string* code = request.query("code")) submission.code = checked_sha256(*code);
-  const Created<Job> created = service.submit(name, submission);
+  const resources::Created<resources::Job> created = service.submit(name, submission);
   nlohmann::json body = to_json(created.item);
   nlohmann::json warnings = nlohmann::json::array();
   for (const spec::Problem& problem : parsed.problems) warnings.push_back(spec::describe(problem));
@@ -61,7 +65,7 @@ Response put_job(JobService& service, const Request& request, const User& sender
   return answer(created.is_new ? 201 : 200, body);
 }
 
-Response list_jobs(JobService& service, const Request& request, const JobFilter& filter) {
+Response list_jobs(JobService& service, const Request& request, const resources::JobFilter& filter) {
   return page_answer(request, service.jobs(request.parameter("workspace"), filter, page_in(request)));
 }
 
@@ -73,15 +77,15 @@ void add_job_routes(Router& router, const Interface& interface) {
   const std::string job = jobs + "/{job}";
   add_in_workspace(
       router, interface, Method::kGet, "/workspaces/{workspace}/jobs",
-      [service](Request& request, const User&) { return list_jobs(*service, request, filter_in(request)); },
+      [service](Request& request, const resources::User&) { return list_jobs(*service, request, filter_in(request)); },
       [](Route& route) {
         route.query = kPageParameters;
         route.query.insert(route.query.end(), {"experiment", "cluster", "state"});
       });
   add_in_workspace(
       router, interface, Method::kGet, jobs,
-      [service](Request& request, const User&) {
-        JobFilter filter = filter_in(request);
+      [service](Request& request, const resources::User&) {
+        resources::JobFilter filter = filter_in(request);
         filter.experiment = name_in(request, "experiment");
         return list_jobs(*service, request, filter);
       },
@@ -89,32 +93,33 @@ void add_job_routes(Router& router, const Interface& interface) {
         route.query = kPageParameters;
         route.query.insert(route.query.end(), {"cluster", "state"});
       });
-  add_in_workspace(router, interface, Method::kGet, job, [service](Request& request, const User&) {
+  add_in_workspace(router, interface, Method::kGet, job, [service](Request& request, const resources::User&) {
     return answer(200, to_json(service->job(job_in(request))));
   });
   add_in_workspace(
       router, interface, Method::kPut, job,
-      [service](Request& request, const User& sender) { return put_job(*service, request, sender); },
+      [service](Request& request, const resources::User& sender) { return put_job(*service, request, sender); },
       [](Route& route) {
         route.body_bytes = spec::kMostFileBytes;
         route.query = {"code", "strict"};
       });
-  add_in_workspace(router, interface, Method::kDelete, job, [service](Request& request, const User&) {
+  add_in_workspace(router, interface, Method::kDelete, job, [service](Request& request, const resources::User&) {
     service->delete_job(job_in(request));
     return Response{.status = 202};
   });
   add_in_workspace(
       router, interface, Method::kPost, job + "/terminate",
-      [service](Request& request, const User&) {
-        const JobName name = job_in(request);
+      [service](Request& request, const resources::User&) {
+        const resources::JobName name = job_in(request);
         return answer(200, to_json(flag_in(request, "force") ? service->terminate_without_nodes(name)
                                                              : service->terminate(name)));
       },
       [](Route& route) { route.query = {"force"}; });
-  add_in_workspace(router, interface, Method::kPost, job + "/retry", [service](Request& request, const User&) {
-    return answer(200, to_json(service->retry(job_in(request))));
-  });
-  add_in_workspace(router, interface, Method::kGet, job + "/why", [service](Request& request, const User&) {
+  add_in_workspace(router, interface, Method::kPost, job + "/retry",
+                   [service](Request& request, const resources::User&) {
+                     return answer(200, to_json(service->retry(job_in(request))));
+                   });
+  add_in_workspace(router, interface, Method::kGet, job + "/why", [service](Request& request, const resources::User&) {
     return answer(200, to_json(service->why(job_in(request))));
   });
 }

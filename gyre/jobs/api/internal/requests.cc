@@ -36,16 +36,16 @@ bool nests_too_deep(std::string_view text) {
 
 /// Lets administrators through.
 SenderHandler for_administrators(const SenderHandler& handler, const std::string& refusal) {
-  return [handler, refusal](Request& request, const User& sender) {
+  return [handler, refusal](Request& request, const resources::User& sender) {
     if (!sender.is_administrator) throw HttpError(403, "NotAdministrator", refusal);
     return handler(request, sender);
   };
 }
 
-Response with_answers_for_errors(const SenderHandler& handler, Request& request, const User& sender) {
+Response with_answers_for_errors(const SenderHandler& handler, Request& request, const resources::User& sender) {
   try {
     return handler(request, sender);
-  } catch (const ServiceError& error) {
+  } catch (const resources::ServiceError& error) {
     throw as_answer(error);
   }
 }
@@ -71,20 +71,20 @@ void add_for_administrators(Router& router, const Interface& interface, Method m
   add(router, interface, method, pattern, for_administrators(handler, "only administrators may do this"), options);
 }
 
-User sender_of(const Request& request) { return {request.sender.user, request.sender.is_administrator}; }
+resources::User sender_of(const Request& request) { return {request.sender.user, request.sender.is_administrator}; }
 
 void add_in_workspace(Router& router, const Interface& interface, Method method, const std::string& pattern,
                       const SenderHandler& handler, const std::function<void(Route&)>& options) {
   add(
       router, interface, method, pattern,
-      [handler, service = interface.service](Request& request, const User& sender) {
+      [handler, service = interface.service](Request& request, const resources::User& sender) {
         check_in_workspace(*service, request, sender);
         return handler(request, sender);
       },
       options);
 }
 
-void check_in_workspace(JobService& service, const Request& request, const User& sender) {
+void check_in_workspace(JobService& service, const Request& request, const resources::User& sender) {
   const std::string& workspace = request.parameter("workspace");
   // A name that cannot be one is no different from one that nobody has.
   if (!is_name(workspace) || !service.may_use(sender, workspace)) {
@@ -104,9 +104,10 @@ void add_in_workspace_for_administrators(Router& router, const Interface& interf
                    options);
 }
 
-HttpError workspace_not_found(JobService& service, const User& sender, const std::string& workspace) {
+HttpError workspace_not_found(JobService& service, const resources::User& sender, const std::string& workspace) {
   std::vector<std::string> known;
-  for (const Workspace& each : service.workspaces(sender, {.limit = kLongestPage}).items) known.push_back(each.name);
+  for (const resources::Workspace& each : service.workspaces(sender, {.limit = resources::kLongestPage}).items)
+    known.push_back(each.name);
   const auto meant = cli::nearest(workspace, known);
   return {404, "WorkspaceNotFound",
           fmt::format("there is no workspace '{}' that you may use{}", workspace,
@@ -114,20 +115,20 @@ HttpError workspace_not_found(JobService& service, const User& sender, const std
           workspace};
 }
 
-HttpError as_answer(const ServiceError& error) {
+HttpError as_answer(const resources::ServiceError& error) {
   const auto make = [&](int status, const char* retry_after = nullptr) {
     HttpError answer(status, error.name(), error.what(), error.target());
     if (retry_after != nullptr) answer.headers.set("Retry-After", retry_after);
     return answer;
   };
   switch (error.kind()) {
-    case ServiceError::Kind::kInvalid: return make(400);
-    case ServiceError::Kind::kForbidden: return make(403);
-    case ServiceError::Kind::kNotFound: return make(404);
-    case ServiceError::Kind::kConflict: return make(409);
-    case ServiceError::Kind::kQuota: return make(429, "60");
-    case ServiceError::Kind::kUnavailable: return make(503, "1");
-    case ServiceError::Kind::kNoRoom: return make(507);
+    case resources::ServiceError::Kind::kInvalid: return make(400);
+    case resources::ServiceError::Kind::kForbidden: return make(403);
+    case resources::ServiceError::Kind::kNotFound: return make(404);
+    case resources::ServiceError::Kind::kConflict: return make(409);
+    case resources::ServiceError::Kind::kQuota: return make(429, "60");
+    case resources::ServiceError::Kind::kUnavailable: return make(503, "1");
+    case resources::ServiceError::Kind::kNoRoom: return make(507);
   }
   return make(500);
 }
@@ -147,13 +148,15 @@ std::string name_in(const Request& request, std::string_view parameter) {
                   std::string(parameter));
 }
 
-ClusterName cluster_in(const Request& request) { return {request.parameter("workspace"), name_in(request, "cluster")}; }
+resources::ClusterName cluster_in(const Request& request) {
+  return {request.parameter("workspace"), name_in(request, "cluster")};
+}
 
-ExperimentName experiment_in(const Request& request) {
+resources::ExperimentName experiment_in(const Request& request) {
   return {request.parameter("workspace"), name_in(request, "experiment")};
 }
 
-JobName job_in(const Request& request) {
+resources::JobName job_in(const Request& request) {
   return {request.parameter("workspace"), name_in(request, "experiment"), name_in(request, "job")};
 }
 
@@ -194,9 +197,9 @@ bool flag_in(const Request& request, std::string_view parameter) {
                   std::string(parameter));
 }
 
-PageRequest page_in(const Request& request) {
-  PageRequest page;
-  page.limit = static_cast<int>(number_in(request, "maxresults", 1, kLongestPage, page.limit));
+resources::PageRequest page_in(const Request& request) {
+  resources::PageRequest page;
+  page.limit = static_cast<int>(number_in(request, "maxresults", 1, resources::kLongestPage, page.limit));
   if (const std::string* after = request.query("after")) {
     if (!is_name(*after)) {
       throw HttpError(400, "InvalidParameter", "'after' is taken from a nextLink; this one is not", "after");

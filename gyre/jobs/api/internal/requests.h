@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "gyre/jobs/api/errors.h"
 #include "gyre/jobs/api/interface.h"
-#include "gyre/jobs/api/internal/resource_json.h"
+#include "gyre/jobs/resources/json.h"
+#include "gyre/jobs/resources/service_error.h"
 #include "gyre/net/http/error.h"
 #include "gyre/net/http/router.h"
 
@@ -31,7 +31,7 @@ struct Interface {
 };
 
 /// A handler that knows its sender.
-using SenderHandler = std::function<Response(Request& request, const User& sender)>;
+using SenderHandler = std::function<Response(Request& request, const resources::User& sender)>;
 
 /// Adds a route for everybody with a token. ServiceErrors become answers.
 void add(Router& router, const Interface& interface, Method method, const std::string& pattern,
@@ -46,9 +46,9 @@ void add_in_workspace(Router& router, const Interface& interface, Method method,
 
 /// What add_in_workspace() checks before it calls the handler, for what has to be refused before a body comes.
 /// HttpError.
-void check_in_workspace(JobService& service, const Request& request, const User& sender);
+void check_in_workspace(JobService& service, const Request& request, const resources::User& sender);
 /// The sender of a request of a route with a token.
-User sender_of(const Request& request);
+resources::User sender_of(const Request& request);
 
 /// For administrators, in a workspace: its owners get 403, everybody else the 404 of one that does not exist.
 void add_in_workspace_for_administrators(Router& router, const Interface& interface, Method method,
@@ -56,15 +56,15 @@ void add_in_workspace_for_administrators(Router& router, const Interface& interf
                                          const std::function<void(Route&)>& options = {});
 
 /// A similar name is suggested, of a workspace that the sender may use.
-HttpError workspace_not_found(JobService& service, const User& sender, const std::string& workspace);
+HttpError workspace_not_found(JobService& service, const resources::User& sender, const std::string& workspace);
 /// The answer that a service's error is.
-HttpError as_answer(const ServiceError& error);
+HttpError as_answer(const resources::ServiceError& error);
 
 /// A named segment that must be a resource's name. HttpError(400) "InvalidName".
 std::string name_in(const Request& request, std::string_view parameter);
-ClusterName cluster_in(const Request& request);
-ExperimentName experiment_in(const Request& request);
-JobName job_in(const Request& request);
+resources::ClusterName cluster_in(const Request& request);
+resources::ExperimentName experiment_in(const Request& request);
+resources::JobName job_in(const Request& request);
 /// Whether `text` is 1 to 64 letters, digits, '-' and '_'.
 bool is_name(std::string_view text);
 
@@ -78,7 +78,7 @@ bool flag_in(const Request& request, std::string_view parameter);
 
 /// ?after=, ?maxresults= and ?order=newest.
 inline const std::vector<std::string> kPageParameters{"after", "maxresults", "order"};
-PageRequest page_in(const Request& request);
+resources::PageRequest page_in(const Request& request);
 
 Response answer(int status, const nlohmann::json& body);
 
@@ -87,14 +87,14 @@ Response page_answer(const Request& request, nlohmann::json items, const std::op
                      nlohmann::json body = nlohmann::json::object());
 
 template <typename Item>
-Response page_answer(const Request& request, const Page<Item>& page) {
+Response page_answer(const Request& request, const resources::Page<Item>& page) {
   nlohmann::json items = nlohmann::json::array();
   for (const Item& item : page.items) items.push_back(to_json(item));
   return page_answer(request, std::move(items), page.next);
 }
 
 template <typename Item>
-Response created_answer(const Created<Item>& created) {
+Response created_answer(const resources::Created<Item>& created) {
   return answer(created.is_new ? 201 : 200, to_json(created.item));
 }
 

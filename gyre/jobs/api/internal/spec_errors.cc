@@ -32,7 +32,7 @@ spec::ParseOptions parse_options(bool strict, spec::Format format) {
   return options;
 }
 
-ClusterName parse_cluster_id(std::string_view id, const std::string& workspace) {
+resources::ClusterName parse_cluster_id(std::string_view id, const std::string& workspace) {
   const HttpError invalid(400, "InvalidClusterId",
                           fmt::format("'{}' names no cluster: its name is needed, or its id, "
                                       "/workspaces/WORKSPACE/clusters/CLUSTER",
@@ -43,7 +43,7 @@ ClusterName parse_cluster_id(std::string_view id, const std::string& workspace) 
     return {workspace, std::string(id)};
   }
   const std::vector<std::string> parts = split(id, '/');
-  ClusterName name{workspace, ""};
+  resources::ClusterName name{workspace, ""};
   for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
     if (net::http::equal_without_case(parts[i], "workspaces")) name.workspace = parts[i + 1];
     if (net::http::equal_without_case(parts[i], "clusters") && i + 2 == parts.size()) name.cluster = parts[i + 1];

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "gyre/jobs/api/resources.h"
+#include "gyre/jobs/resources/resources.h"
 #include "gyre/jobs/spec/parse.h"
 #include "gyre/net/http/error.h"
 
@@ -19,6 +19,6 @@ spec::ParseOptions parse_options(bool strict, spec::Format format = spec::Format
 
 /// What a name or resource id says about a cluster: "c", "/workspaces/w/clusters/c" or any longer path that ends like
 /// it; without a workspace it is one of `workspace`. HttpError(400) "InvalidClusterId".
-ClusterName parse_cluster_id(std::string_view id, const std::string& workspace);
+resources::ClusterName parse_cluster_id(std::string_view id, const std::string& workspace);
 
 }  // namespace gyre::jobs::api::internal

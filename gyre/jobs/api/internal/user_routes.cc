@@ -20,7 +20,7 @@ HttpError invalid_property(const std::string& key, const char* others) {
 }
 
 /// Takes the property where it is one of those that can change; false where it is not.
-bool take_change(UserChange& change, const std::string& key, const nlohmann::json& value) {
+bool take_change(resources::UserChange& change, const std::string& key, const nlohmann::json& value) {
   if (key == "account" && value.is_string()) {
     change.account = value.get<std::string>();
   } else if (key == "isTrusted" && value.is_boolean()) {
@@ -32,8 +32,8 @@ bool take_change(UserChange& change, const std::string& key, const nlohmann::jso
 }
 
 Response put_user(JobService& service, const Request& request) {
-  User user{name_in(request, "user")};
-  UserChange change;
+  resources::User user{name_in(request, "user")};
+  resources::UserChange change;
   const nlohmann::json body = object_in(request);
   for (const auto& [key, value] : body.items()) {
     if (key == "isAdministrator" && value.is_boolean()) {
@@ -48,7 +48,7 @@ Response put_user(JobService& service, const Request& request) {
 }
 
 Response patch_user(JobService& service, const Request& request) {
-  UserChange change;
+  resources::UserChange change;
   const nlohmann::json body = object_in(request);
   for (const auto& [key, value] : body.items()) {
     if (!take_change(change, key, value)) throw invalid_property(key, "that can change: ");
@@ -60,19 +60,20 @@ Response patch_user(JobService& service, const Request& request) {
 
 void add_user_routes(Router& router, const Interface& interface) {
   const auto service = interface.service;
-  add_for_administrators(router, interface, Method::kGet, "/users", [service](Request& request, const User&) {
-    return page_answer(request, Page<User>{service->users(), {}});
-  });
+  add_for_administrators(router, interface, Method::kGet, "/users",
+                         [service](Request& request, const resources::User&) {
+                           return page_answer(request, resources::Page<resources::User>{service->users(), {}});
+                         });
   add_for_administrators(
       router, interface, Method::kPut, "/users/{user}",
-      [service](Request& request, const User&) { return put_user(*service, request); },
+      [service](Request& request, const resources::User&) { return put_user(*service, request); },
       [](Route& route) { route.body_bytes = kMostBodyBytes; });
   add_for_administrators(
       router, interface, Method::kPatch, "/users/{user}",
-      [service](Request& request, const User&) { return patch_user(*service, request); },
+      [service](Request& request, const resources::User&) { return patch_user(*service, request); },
       [](Route& route) { route.body_bytes = kMostBodyBytes; });
   add_for_administrators(router, interface, Method::kDelete, "/users/{user}",
-                         [service](Request& request, const User& sender) {
+                         [service](Request& request, const resources::User& sender) {
                            const std::string user = name_in(request, "user");
                            // Else the last administrator could leave the service to nobody.
                            if (user == sender.name) {
@@ -82,7 +83,7 @@ void add_user_routes(Router& router, const Interface& interface) {
                            return Response{.status = 204};
                          });
   add_for_administrators(router, interface, Method::kPost, "/users/{user}/renewToken",
-                         [service](Request& request, const User&) {
+                         [service](Request& request, const resources::User&) {
                            const std::string user = name_in(request, "user");
                            return token_answer(200, user, service->renew_token(user));
                          });

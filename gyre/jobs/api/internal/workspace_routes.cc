@@ -8,8 +8,8 @@ namespace {
 constexpr std::uint64_t kMostBodyBytes = 65'536;
 constexpr std::size_t kMostLocationBytes = 64;
 
-Response put_workspace(JobService& service, Request& request, const User& sender) {
-  NewWorkspace workspace{.name = name_in(request, "workspace")};
+Response put_workspace(JobService& service, Request& request, const resources::User& sender) {
+  resources::NewWorkspace workspace{.name = name_in(request, "workspace")};
   const nlohmann::json body = object_in(request);
   if (const auto location = body.find("location"); location != body.end()) {
     if (!location->is_string() || location->get_ref<const std::string&>().size() > kMostLocationBytes) {
@@ -22,9 +22,9 @@ Response put_workspace(JobService& service, Request& request, const User& sender
 }
 
 /// A quota that is left out, or null, is lifted.
-Quotas quotas_in(const Request& request) {
+resources::Quotas quotas_in(const Request& request) {
   constexpr std::uint64_t kMostCores = 1'000'000'000;
-  Quotas quotas;
+  resources::Quotas quotas;
   const nlohmann::json body = object_in(request);
   for (const auto& [key, value] : body.items()) {
     const bool known = key == "cores" || key == "lowPriorityCores";
@@ -45,37 +45,38 @@ void add_workspace_routes(Router& router, const Interface& interface) {
   const auto service = interface.service;
   add(
       router, interface, Method::kGet, "/workspaces",
-      [service](Request& request, const User& sender) {
+      [service](Request& request, const resources::User& sender) {
         return page_answer(request, service->workspaces(sender, page_in(request)));
       },
       [](Route& route) { route.query = kPageParameters; });
   add_in_workspace(router, interface, Method::kGet, "/workspaces/{workspace}",
-                   [service](Request& request, const User&) {
+                   [service](Request& request, const resources::User&) {
                      return answer(200, to_json(service->workspace(request.parameter("workspace"))));
                    });
   add_for_administrators(
       router, interface, Method::kPut, "/workspaces/{workspace}",
-      [service](Request& request, const User& sender) { return put_workspace(*service, request, sender); },
+      [service](Request& request, const resources::User& sender) { return put_workspace(*service, request, sender); },
       [](Route& route) { route.body_bytes = kMostBodyBytes; });
   add_in_workspace(router, interface, Method::kDelete, "/workspaces/{workspace}",
-                   [service](Request& request, const User&) {
+                   [service](Request& request, const resources::User&) {
                      service->delete_workspace(request.parameter("workspace"));
                      return Response{.status = 202};
                    });
   add_in_workspace(router, interface, Method::kGet, "/workspaces/{workspace}/usages",
-                   [service](Request& request, const User&) {
-                     return page_answer(request, Page<Usage>{service->usages(request.parameter("workspace")), {}});
+                   [service](Request& request, const resources::User&) {
+                     return page_answer(request, resources::Page<resources::Usage>{
+                                                     service->usages(request.parameter("workspace")), {}});
                    });
   add_for_administrators(
       router, interface, Method::kPut, "/workspaces/{workspace}/quotas",
-      [service](Request& request, const User&) {
+      [service](Request& request, const resources::User&) {
         const std::string workspace = name_in(request, "workspace");
         service->set_quotas(workspace, quotas_in(request));
         return answer(200, to_json(service->workspace(workspace)));
       },
       [](Route& route) { route.body_bytes = kMostBodyBytes; });
   add_in_workspace(router, interface, Method::kGet, "/workspaces/{workspace}/owners",
-                   [service](Request& request, const User&) {
+                   [service](Request& request, const resources::User&) {
                      nlohmann::json owners = nlohmann::json::array();
                      for (const std::string& name : service->owners(request.parameter("workspace"))) {
                        owners.push_back({{"name", name}});
@@ -83,12 +84,12 @@ void add_workspace_routes(Router& router, const Interface& interface) {
                      return page_answer(request, std::move(owners), std::nullopt);
                    });
   add_in_workspace(router, interface, Method::kPut, "/workspaces/{workspace}/owners/{user}",
-                   [service](Request& request, const User&) {
+                   [service](Request& request, const resources::User&) {
                      service->add_owner(request.parameter("workspace"), name_in(request, "user"));
                      return Response{.status = 204};
                    });
   add_in_workspace(router, interface, Method::kDelete, "/workspaces/{workspace}/owners/{user}",
-                   [service](Request& request, const User&) {
+                   [service](Request& request, const resources::User&) {
                      service->remove_owner(request.parameter("workspace"), name_in(request, "user"));
                      return Response{.status = 204};
                    });

@@ -1,5 +1,7 @@
 #include "gyre/jobs/catalog/internal/changes.h"
 
+#include "gyre/jobs/resources/json.h"
+
 namespace gyre::jobs::catalog {
 
 void change_node(Store& store, const Node& node, NodeState to, const std::optional<std::string>& attempt,
@@ -38,14 +40,15 @@ void change_job(Store& store, const Job& job, const JobChange& change) {
     store.database.run("UPDATE jobs SET start_us = ?2 WHERE id = ?1", job.id, now);
   } else if (is_finished(change.to)) {
     // No clock that was set back makes a job end before it began.
-    const JobError error = change.error.value_or(JobError{});
+    const ResourceError error = change.error.value_or(ResourceError{});
     const bool failed = change.to == ExecutionState::kFailed;
     store.database.run(
         "UPDATE jobs SET end_us = max(?2, coalesce(start_us, ?2)), exit_code = ?3, error_code = ?4, error_message = "
         "?5, error_details = ?6 WHERE id "
         "= ?1",
         job.id, now, change.exit_code, failed ? std::optional(error.code) : std::nullopt,
-        failed ? std::optional(error.message) : std::nullopt, failed ? std::optional(error.details) : std::nullopt);
+        failed ? std::optional(error.message) : std::nullopt,
+        failed ? std::optional(resources::details_text(error)) : std::nullopt);
     // Nobody needs them any more.
     store.database.run("DELETE FROM secrets WHERE job_id = ?1", job.id);
   }

@@ -15,7 +15,7 @@ void change_node(Store& store, const Node& node, NodeState to, const std::option
 struct JobChange {
   ExecutionState to = ExecutionState::kQueued;
   std::optional<int> exit_code{};
-  std::optional<JobError> error{};
+  std::optional<ResourceError> error{};
   std::optional<int> attempt{};  ///< The one that this is about.
   Cause cause{};
 };

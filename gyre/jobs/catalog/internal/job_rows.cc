@@ -1,5 +1,7 @@
 #include "gyre/jobs/catalog/internal/job_rows.h"
 
+#include "gyre/jobs/resources/json.h"
+
 namespace gyre::jobs::catalog {
 
 std::string select_jobs() {
@@ -18,15 +20,16 @@ Job read_job(const Query& row) {
           .name = row.text(5),
           .spec = row.text(6),
           .created = row.integer(7),
-          .provisioning_state = state_named<ProvisioningState>(row.text(8)),
+          .provisioning_state = resources::state_named<ProvisioningState>(row.text(8)),
           .provisioning_changed = row.integer(9),
-          .execution_state = state_named<ExecutionState>(row.text(10)),
+          .execution_state = resources::state_named<ExecutionState>(row.text(10)),
           .execution_changed = row.integer(11),
           .attempts = static_cast<int>(row.integer(12)),
           .start = row.maybe_integer(13),
           .end = row.maybe_integer(14)};
   if (!row.is_null(15)) job.exit_code = static_cast<int>(row.integer(15));
-  if (!row.is_null(16)) job.error = JobError{row.text(16), row.text(17), row.text(18)};
+  if (!row.is_null(16))
+    job.error = ResourceError{row.text(16), row.text(17), resources::details_from_text(row.text(18))};
   job.code = row.text(19);
   job.submitter = row.text(20);
   job.account = row.text(21);

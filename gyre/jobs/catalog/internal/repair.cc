@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "gyre/jobs/catalog/names.h"
-#include "gyre/jobs/catalog/states.h"
+#include "gyre/jobs/resources/states.h"
 
 namespace gyre::jobs::catalog {
 namespace {
@@ -59,26 +59,27 @@ StateColumn column_of(StateColumn rows, const char* subject, const char* column,
 /// In the order in which they are repaired: the likeliest value of one may depend on those before it.
 std::vector<StateColumn> state_columns() {
   return {
-      column_of(rows_of_attempts(), "attempt", "state", state_names<AttemptState>(),
+      column_of(rows_of_attempts(), "attempt", "state", resources::state_names<AttemptState>(),
                 "CASE WHEN ended_us IS NOT NULL THEN 'ended' WHEN started_us IS NOT NULL THEN 'started' "
                 "ELSE 'planned' END"),
-      column_of(rows_of_attempts(), "attempt", "end_intent", state_names<EndIntent>(),
+      column_of(rows_of_attempts(), "attempt", "end_intent", resources::state_names<EndIntent>(),
                 "CASE WHEN state = 'ending' THEN 'requeue' ELSE 'none' END"),
-      column_of(rows_of_clusters(), "cluster", "provisioning_state", state_names<ProvisioningState>(),
+      column_of(rows_of_clusters(), "cluster", "provisioning_state", resources::state_names<ProvisioningState>(),
                 "CASE WHEN deleted_us IS NOT NULL THEN 'deleting' ELSE 'succeeded' END"),
-      column_of(rows_of_clusters(), "allocation", "allocation_state", state_names<AllocationState>(), "'steady'"),
+      column_of(rows_of_clusters(), "allocation", "allocation_state", resources::state_names<AllocationState>(),
+                "'steady'"),
       {.table = "nodes",
        .column = "state",
-       .states = state_names<NodeState>(),
+       .states = resources::state_names<NodeState>(),
        .likeliest = "CASE WHEN EXISTS (SELECT 1 FROM attempts WHERE attempts.id = attempt_id AND attempts.state <> "
                     "'ended') THEN 'running' ELSE 'lost' END",
        .subject = "node",
        .name = "name",
        .cluster = "cluster_id",
        .node = "id"},
-      column_of(rows_of_jobs(), "jobProvisioning", "provisioning_state", state_names<ProvisioningState>(),
+      column_of(rows_of_jobs(), "jobProvisioning", "provisioning_state", resources::state_names<ProvisioningState>(),
                 "'succeeded'"),
-      column_of(rows_of_jobs(), "job", "execution_state", state_names<ExecutionState>(),
+      column_of(rows_of_jobs(), "job", "execution_state", resources::state_names<ExecutionState>(),
                 "CASE WHEN EXISTS (SELECT 1 FROM attempts WHERE job_id = jobs.id AND state <> 'ended' AND end_intent = "
                 "'terminate') THEN 'terminating' "
                 "WHEN EXISTS (SELECT 1 FROM attempts WHERE job_id = jobs.id AND state <> 'ended' AND started_us IS NOT "

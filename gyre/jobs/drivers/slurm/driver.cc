@@ -25,6 +25,7 @@
 #include "gyre/jobs/drivers/slurm/internal/queue.h"
 #include "gyre/jobs/drivers/slurm/internal/script.h"
 #include "gyre/jobs/drivers/slurm/internal/strays.h"
+#include "gyre/jobs/resources/job_end.h"
 #include "gyre/net/socket.h"
 
 namespace gyre::jobs::drivers::slurm {
@@ -39,8 +40,6 @@ constexpr std::chrono::milliseconds kSlice{200};
 constexpr std::chrono::seconds kStopPatience{30};  // Beyond the grace, with agents that were told to stop.
 constexpr std::chrono::seconds kLongestLeave{5};   // Of agents, when the service ends.
 constexpr std::size_t kMostWords = 600;
-constexpr int kCodeWithoutCommand = 255;
-constexpr int kCodeOfTerminated = 143;
 
 /// What programs of a login need; nothing else of the service's environment gets into Slurm's records.
 agent::Variables for_slurm(const agent::Variables& all) {
@@ -360,8 +359,8 @@ class SlurmDriver::Work {
 
   static agent::ExitRecord record_of_error(const std::string& message) {
     agent::ExitRecord record;
-    record.exit_code = kCodeWithoutCommand;
-    record.error = agent::JobError{agent::error_code::kInternal, message, {{"engine", "slurm"}}};
+    record.exit_code = resources::kNotTheJobsExitCode;
+    record.error = resources::ResourceError{resources::error_code::kInternal, message, {{"engine", "slurm"}}};
     record.started_us = record.ended_us = wall_clock_us();
     return record;
   }
@@ -369,11 +368,11 @@ class SlurmDriver::Work {
   /// Of a node on which nothing had begun when the attempt was to end.
   static agent::ExitRecord record_of_stop(StopReason reason) {
     agent::ExitRecord record;
-    record.exit_code = kCodeOfTerminated;
+    record.exit_code = resources::kTerminatedExitCode;
     record.asked_to_end = true;
     if (reason == StopReason::kRequest || reason == StopReason::kWallClock) {
-      record.error =
-          agent::JobError{agent::error_code::kJobFailed, "the job was terminated", {{"reason", name_of(reason)}}};
+      record.error = resources::ResourceError{
+          resources::error_code::kJobFailed, "the job was terminated", {{"reason", name_of(reason)}}};
     }
     record.started_us = record.ended_us = wall_clock_us();
     return record;

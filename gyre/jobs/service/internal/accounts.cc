@@ -4,11 +4,11 @@
 #include <unistd.h>
 
 #include "gyre/base/account.h"
-#include "gyre/jobs/api/errors.h"
+#include "gyre/jobs/resources/service_error.h"
 
 namespace gyre::jobs::service {
 
-using api::ServiceError;
+using resources::ServiceError;
 
 std::string account_for_jobs(const ServiceOptions& options, const catalog::User& user) {
   const std::string& account = user.account_name();
@@ -45,7 +45,7 @@ void check_may_change(const ServiceOptions& options, const catalog::User& user) 
       user.name);
 }
 
-void check_share_of_queue(const ServiceOptions& options, catalog::Catalog& catalog, const api::User& sender) {
+void check_share_of_queue(const ServiceOptions& options, catalog::Catalog& catalog, const resources::User& sender) {
   const std::int64_t most = options.queued_jobs_per_user;
   if (options.submitters == Submitters::kEverybody || sender.is_administrator) return;
   if (catalog.jobs().queued_of(sender.name, most) < most) return;

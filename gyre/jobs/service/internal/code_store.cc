@@ -14,7 +14,7 @@
 #include <system_error>
 
 #include "gyre/base/error.h"
-#include "gyre/jobs/api/errors.h"
+#include "gyre/jobs/resources/service_error.h"
 #include "gyre/jobs/service/internal/disk_reserve.h"
 
 namespace gyre::jobs::service {
@@ -74,8 +74,8 @@ std::uint64_t size_of(const fs::path& file) {
 
 void check_share(const std::string& user, std::uint64_t held, std::uint64_t bytes, std::uint64_t most) {
   if (most == 0 || held + bytes <= most) return;
-  throw api::ServiceError(
-      api::ServiceError::Kind::kNoRoom, "TooMuchCode",
+  throw resources::ServiceError(
+      resources::ServiceError::Kind::kNoRoom, "TooMuchCode",
       fmt::format("this server keeps {} bytes of code of user '{}', and with this archive of {} bytes it would be more "
                   "than the {} bytes that one user may have (`gyre server --limit code`); delete jobs whose code is "
                   "not needed any more (`gyre job delete`), or put data on a mount",
@@ -84,8 +84,8 @@ void check_share(const std::string& user, std::uint64_t held, std::uint64_t byte
 
 void check_workspace(std::uint64_t held, std::uint64_t bytes, std::uint64_t most) {
   if (most == 0 || held + bytes <= most) return;
-  throw api::ServiceError(
-      api::ServiceError::Kind::kNoRoom, "TooMuchCode",
+  throw resources::ServiceError(
+      resources::ServiceError::Kind::kNoRoom, "TooMuchCode",
       fmt::format(
           "this workspace's jobs would keep {} GB of code with this archive, and at most {} GB are kept; delete "
           "finished jobs, or put data on a mount",

@@ -14,7 +14,7 @@
 #include <set>
 #include <string>
 
-#include "gyre/jobs/api/errors.h"
+#include "gyre/jobs/resources/service_error.h"
 
 namespace {
 
@@ -95,7 +95,7 @@ TEST_F(CodeStoreTest, an_archive_counts_for_its_user_until_it_goes_and_while_it_
     try {
       static_cast<void>(store.room_for(7, sha256, user, 10, limits));
       return "";
-    } catch (const api::ServiceError& error) {
+    } catch (const resources::ServiceError& error) {
       return error.name();
     }
   };
@@ -117,7 +117,7 @@ TEST_F(CodeStoreTest, a_part_of_the_disk_stays_free) {
   try {
     static_cast<void>(store.room_for(7, "one", "ada", 10, {.keep_free_bytes = free * 2}));
     FAIL() << "there was room";
-  } catch (const api::ServiceError& error) {
+  } catch (const resources::ServiceError& error) {
     EXPECT_EQ(error.name(), "DiskReserve");
   }
 }

@@ -19,9 +19,9 @@ namespace gyre::jobs::service {
 namespace {
 
 using catalog::Cause;
-using catalog::EndIntent;
 using catalog::Id;
-using catalog::NodeState;
+using resources::EndIntent;
+using resources::NodeState;
 
 /// Wall-clock limits are looked at this often while something runs; so are clusters whose drivers have problems.
 constexpr int kTurnMs = 1'000;
@@ -131,7 +131,7 @@ void Dispatcher::restore() {
     if (!may_pass(error.code())) throw;
     trouble_.meet(error.what());  // A disk that is full, say; turn() tries again.
   }
-  const catalog::TimeUs now = options_.wall_clock();
+  const resources::TimeUs now = options_.wall_clock();
   ledger_.catalog.jobs().for_each_unfinished([&](const catalog::Job& job) GYRE_REQUIRES(ledger_.mutex) {
     if (!job.retry) return;
     const std::chrono::microseconds left(*job.retry - now);
@@ -310,7 +310,7 @@ void Dispatcher::release(const catalog::Node& node, const Cause& cause) {
 void Dispatcher::forget_old() {
   if (SteadyClock::now() < next_forgetting_) return;
   const auto before = [&](std::chrono::hours kept) {
-    return kept.count() == 0 ? std::numeric_limits<catalog::TimeUs>::min()
+    return kept.count() == 0 ? std::numeric_limits<resources::TimeUs>::min()
                              : options_.wall_clock() - std::chrono::microseconds(kept).count();
   };
   const std::vector<catalog::Job> old =
@@ -342,17 +342,17 @@ void Dispatcher::settle_clusters() {
   for_each_cluster([&](const catalog::Cluster& cluster) GYRE_REQUIRES(ledger_.mutex) {
     const auto stored = stored_spec(cluster);
     if (!stored.spec) return;
-    const api::Scale scale = stored.spec->scale_settings;
+    const resources::Scale scale = stored.spec->scale_settings;
     const auto* manual = std::get_if<spec::ManualScale>(&scale);
     const bool steady = !manual || counts[cluster.id] == manual->target_node_count;
     ledger_.catalog.clusters().change(
-        cluster.id, steady ? catalog::AllocationState::kSteady : catalog::AllocationState::kResizing, {});
+        cluster.id, steady ? resources::AllocationState::kSteady : resources::AllocationState::kResizing, {});
   });
 }
 
 void Dispatcher::remove_deleted() {
   for (const catalog::Job& job : ledger_.catalog.jobs().deleting()) {
-    if (!catalog::is_finished(job.execution_state)) continue;
+    if (!resources::is_finished(job.execution_state)) continue;
     attempt_alone(fmt::format("the deletion of job '{}'", job.name),
                   [&]() GYRE_REQUIRES(ledger_.mutex) { ledger_.remove_job(job); });
   }

@@ -53,10 +53,10 @@ class Dispatcher {
   /// Why nobody provides the cluster's nodes at present; nothing where somebody does.
   std::optional<std::string> problem_of(catalog::Id cluster) const GYRE_EXCLUDES(mutex_);
   /// Why a waiting job waits; nothing when it does not wait.
-  std::optional<api::Explanation> explain(catalog::Id job) GYRE_EXCLUDES(ledger_.mutex);
+  std::optional<resources::Explanation> explain(catalog::Id job) GYRE_EXCLUDES(ledger_.mutex);
   CoresInUse cores_in_use(const std::string& workspace) GYRE_EXCLUDES(ledger_.mutex);
   /// Where logs ("stdouterr") and outputs of the job's latest attempt lie on this machine; empty without an attempt.
-  std::vector<api::OutputDirectory> output_directories(const catalog::Job& job) GYRE_EXCLUDES(ledger_.mutex);
+  std::vector<resources::OutputDirectory> output_directories(const catalog::Job& job) GYRE_EXCLUDES(ledger_.mutex);
 
  private:
   using Attempt = catalog::Attempt;
@@ -78,12 +78,13 @@ class Dispatcher {
   scheduler::State state() GYRE_REQUIRES(ledger_.mutex);
   void add_quotas(scheduler::State& state) GYRE_REQUIRES(ledger_.mutex);
   void add_nodes(scheduler::State& state) GYRE_REQUIRES(ledger_.mutex);
-  api::Scale scale_of(const catalog::Cluster& cluster, const spec::ClusterSpec& spec) GYRE_REQUIRES(ledger_.mutex);
+  resources::Scale scale_of(const catalog::Cluster& cluster, const spec::ClusterSpec& spec)
+      GYRE_REQUIRES(ledger_.mutex);
   void add_clusters(scheduler::State& state) GYRE_REQUIRES(ledger_.mutex);
   void decide();
   void act(const scheduler::Decision& decision) GYRE_REQUIRES(ledger_.mutex);
   void start(const scheduler::StartJob& action, const catalog::Cause& cause) GYRE_REQUIRES(ledger_.mutex);
-  void end(catalog::Id job, int attempt, catalog::EndIntent intent, agent::StopReason reason,
+  void end(catalog::Id job, int attempt, resources::EndIntent intent, agent::StopReason reason,
            const catalog::Cause& cause) GYRE_REQUIRES(ledger_.mutex);
   void allocate(const scheduler::AllocateNodes& action, const catalog::Cause& cause) GYRE_REQUIRES(ledger_.mutex);
   void release(const catalog::Node& node, const catalog::Cause& cause) GYRE_REQUIRES(ledger_.mutex);

@@ -17,8 +17,8 @@
 
 namespace gyre::jobs::service {
 
-using catalog::AttemptState;
 using catalog::Id;
+using resources::AttemptState;
 
 void Dispatcher::add_quotas(scheduler::State& state) {
   catalog::PageRequest request{.limit = catalog::kLongestPage};
@@ -28,8 +28,8 @@ void Dispatcher::add_quotas(scheduler::State& state) {
       const auto add = [&](scheduler::NodePriority priority, const std::optional<std::int64_t>& cores) {
         if (cores) state.quotas.push_back({workspace.name, priority, static_cast<int>(*cores)});
       };
-      add(scheduler::NodePriority::kDedicated, workspace.quotas.dedicated);
-      add(scheduler::NodePriority::kLowPriority, workspace.quotas.low_priority);
+      add(scheduler::NodePriority::kDedicated, workspace.quotas.cores);
+      add(scheduler::NodePriority::kLowPriority, workspace.quotas.low_priority_cores);
     }
     more = page.next.has_value();
     request.after = page.next.value_or(0);
@@ -37,8 +37,8 @@ void Dispatcher::add_quotas(scheduler::State& state) {
 }
 
 /// A new cluster that scales by itself keeps the nodes that it was to begin with until its first job comes.
-api::Scale Dispatcher::scale_of(const catalog::Cluster& cluster, const spec::ClusterSpec& spec) {
-  api::Scale scale = spec.scale_settings;
+resources::Scale Dispatcher::scale_of(const catalog::Cluster& cluster, const spec::ClusterSpec& spec) {
+  resources::Scale scale = spec.scale_settings;
   auto* automatic = std::get_if<spec::AutoScale>(&scale);
   if (automatic == nullptr || automatic->initial_node_count <= automatic->minimum_node_count) return scale;
   const bool is_new = ledger_.catalog.jobs().list({.cluster = cluster.id}, {.limit = 1}).items.empty();
@@ -56,7 +56,8 @@ void Dispatcher::add_clusters(scheduler::State& state) {
       spec.scale_settings = spec::ManualScale{static_cast<int>(ledger_.catalog.nodes().list(cluster.id).size())};
     }
     // Its nodes go, and none comes in the place of one that was lost.
-    if (cluster.provisioning_state == catalog::ProvisioningState::kDeleting) spec.scale_settings = spec::ManualScale{0};
+    if (cluster.provisioning_state == resources::ProvisioningState::kDeleting)
+      spec.scale_settings = spec::ManualScale{0};
     state.clusters.push_back({.id = cluster.id,
                               .name = cluster.name,
                               .node_priority = spec.vm_priority == spec::VmPriority::kDedicated
@@ -72,7 +73,7 @@ void Dispatcher::add_nodes(scheduler::State& state) {
   for (const catalog::Node& node : ledger_.catalog.nodes().list()) {
     const auto [known, is_new] = is_unusable.try_emplace(node.cluster, false);
     if (is_new) known->second = problem_of(node.cluster).has_value();
-    const bool stuck = node.state == catalog::NodeState::kIdle && known->second;
+    const bool stuck = node.state == resources::NodeState::kIdle && known->second;
     state.nodes.push_back({.id = node.id,
                            .cluster = node.cluster,
                            .state = stuck ? scheduler::NodeState::kUnusable : scheduled(node.state)});
@@ -108,7 +109,7 @@ scheduler::State Dispatcher::state() {
   return state;
 }
 
-std::vector<api::OutputDirectory> Dispatcher::output_directories(const catalog::Job& job) {
+std::vector<resources::OutputDirectory> Dispatcher::output_directories(const catalog::Job& job) {
   catalog::Cluster cluster;
   {
     const MutexLock lock(ledger_.mutex);
@@ -132,7 +133,7 @@ std::vector<api::OutputDirectory> Dispatcher::output_directories(const catalog::
   const agent::NodeFolders folders = driver->folders(order);
   const agent::MountPlan mounts = agent::plan_mounts(order, folders);
   const agent::JobEnvironment environment = agent::job_environment(order, folders, options_.environment);
-  std::vector<api::OutputDirectory> directories;
+  std::vector<resources::OutputDirectory> directories;
   const auto add = [&](const std::string& id, const std::string& path) {
     const std::string real = agent::resolved(path, mounts).string();
     const std::size_t segment = real.find("/" + order.path_segment);
@@ -157,17 +158,17 @@ CoresInUse Dispatcher::cores_in_use(const std::string& workspace) {
   return cores;
 }
 
-std::optional<api::Explanation> Dispatcher::explain(Id job) {
+std::optional<resources::Explanation> Dispatcher::explain(Id job) {
   const MutexLock lock(ledger_.mutex);
   const catalog::Job described = ledger_.catalog.jobs().get(job);
   if (const auto stored = stored_spec(described); !stored.spec) {
-    return api::Explanation{.reason = kUnreadableJob, .message = stored.problem};
+    return resources::Explanation{.reason = kUnreadableJob, .message = stored.problem};
   }
   const scheduler::State now = state();
   const auto unusable = problem_of(described.cluster);
   const auto paused = ledger_.retries.contains(job);
   if (paused && !unusable) {
-    return api::Explanation{
+    return resources::Explanation{
         .reason = "retryPause",
         .message = "its last attempt ended through no fault of its own; it waits before the next one",
         .remedies = {},
@@ -176,10 +177,10 @@ std::optional<api::Explanation> Dispatcher::explain(Id job) {
   const auto found = scheduler::explain(job, now);
   if (!found && !paused) return std::nullopt;
   if (unusable) {
-    return api::Explanation{.reason = "clusterUnusable", .message = "its cluster cannot be used: " + *unusable};
+    return resources::Explanation{.reason = "clusterUnusable", .message = "its cluster cannot be used: " + *unusable};
   }
-  api::Explanation explanation{.reason = std::string(scheduler::wait_reason_name(found->reason)),
-                               .message = found->text};
+  resources::Explanation explanation{.reason = std::string(scheduler::wait_reason_name(found->reason)),
+                                     .message = found->text};
   if (found->startable_node_count) {
     explanation.remedies.push_back(
         fmt::format("it would start at once with nodeCount {}", *found->startable_node_count));

@@ -14,6 +14,7 @@
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
+#include "gyre/jobs/resources/json.h"
 
 namespace gyre::jobs::service {
 
@@ -38,7 +39,7 @@ Json to_json(const EndedAttempt& attempt) {
                {"message", attempt.end.cause.message.substr(0, kLongestMessage)}};
   if (attempt.end.exit_code) json["exit_code"] = *attempt.end.exit_code;
   if (const auto& error = attempt.end.error) {
-    json["error"] = {error->code, error->message.substr(0, kLongestMessage), error->details};
+    json["error"] = {error->code, error->message.substr(0, kLongestMessage), resources::details_text(*error)};
   }
   return json;
 }
@@ -57,7 +58,7 @@ EndedAttempt from_json(const Json& json) {
   if (json.contains("exit_code")) attempt.end.exit_code = json.at("exit_code").get<int>();
   if (json.contains("error")) {
     const Json& error = json.at("error");
-    attempt.end.error = catalog::JobError{error.at(0), error.at(1), error.at(2)};
+    attempt.end.error = resources::ResourceError{error.at(0), error.at(1), resources::details_from_text(error.at(2))};
   }
   return attempt;
 }

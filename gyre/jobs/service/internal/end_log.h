@@ -14,8 +14,8 @@ struct EndedAttempt {
   std::string job;  ///< Its uuid.
   int number = 0;
   std::vector<catalog::AttemptNode> nodes{};
-  catalog::TimeUs started = 0;
-  catalog::TimeUs ended = 0;
+  resources::TimeUs started = 0;
+  resources::TimeUs ended = 0;
   catalog::AttemptEnd end{};
 };
 

@@ -3,17 +3,17 @@
 #include <fmt/format.h>
 
 #include "gyre/cli/suggest.h"
-#include "gyre/jobs/api/errors.h"
+#include "gyre/jobs/resources/service_error.h"
 
 namespace gyre::jobs::service {
 
 namespace {
 
 /// "JobNotFound", "there is no job 'x'; did you mean 'y'?".
-api::ServiceError not_found(const std::string& kind, const std::string& what, const std::string& name,
-                            const std::vector<std::string>& known = {}) {
+resources::ServiceError not_found(const std::string& kind, const std::string& what, const std::string& name,
+                                  const std::vector<std::string>& known = {}) {
   const auto meant = cli::nearest(name, known);
-  return {api::ServiceError::Kind::kNotFound, kind + "NotFound",
+  return {resources::ServiceError::Kind::kNotFound, kind + "NotFound",
           fmt::format("there is no {} '{}'{}", what, name, meant ? fmt::format("; did you mean '{}'?", *meant) : ""),
           name};
 }
@@ -35,20 +35,20 @@ catalog::Workspace Ledger::workspace(const std::string& name) {
   throw not_found("Workspace", "workspace", name);
 }
 
-catalog::Cluster Ledger::cluster(const api::ClusterName& name) {
+catalog::Cluster Ledger::cluster(const resources::ClusterName& name) {
   const catalog::Id owner = workspace(name.workspace).id;
   if (auto found = catalog.clusters().find(owner, name.cluster)) return *found;
   throw not_found("Cluster", "cluster", name.cluster, names_of(catalog.clusters().list(owner, kLookedThrough)));
 }
 
-catalog::Experiment Ledger::experiment(const api::ExperimentName& name) {
+catalog::Experiment Ledger::experiment(const resources::ExperimentName& name) {
   const catalog::Id owner = workspace(name.workspace).id;
   if (auto found = catalog.experiments().find(owner, name.experiment)) return *found;
   throw not_found("Experiment", "experiment", name.experiment,
                   names_of(catalog.experiments().list(owner, kLookedThrough)));
 }
 
-catalog::Job Ledger::job(const api::JobName& name) {
+catalog::Job Ledger::job(const resources::JobName& name) {
   if (auto found = catalog.jobs().find(experiment({name.workspace, name.experiment}).id, name.job)) return *found;
   throw not_found("Job", "job", name.job);
 }
@@ -58,7 +58,7 @@ catalog::User Ledger::user(const std::string& name) {
   throw not_found("User", "user", name);
 }
 
-catalog::EventFilter Ledger::filter(const api::EventScope& scope) {
+catalog::EventFilter Ledger::filter(const resources::EventScope& scope) {
   if (!scope.job.empty()) return {.job = job({scope.workspace, scope.experiment, scope.job}).id};
   if (!scope.cluster.empty()) return {.cluster = cluster({scope.workspace, scope.cluster}).id};
   return {.workspace = workspace(scope.workspace).id};

@@ -11,8 +11,8 @@
 #include "gyre/base/clock.h"
 #include "gyre/base/thread_annotations.h"
 #include "gyre/jobs/agent/node_report.h"
-#include "gyre/jobs/api/resources.h"
 #include "gyre/jobs/catalog/catalog.h"
+#include "gyre/jobs/resources/resources.h"
 #include "gyre/jobs/service/internal/code_store.h"
 #include "gyre/jobs/service/internal/end_log.h"
 
@@ -41,13 +41,13 @@ struct Ledger {
   /// Why attempts are being ended.
   std::map<std::string, agent::StopReason> stop_reasons GYRE_GUARDED_BY(mutex);
 
-  // By name; api::ServiceError(kNotFound) where there is none. What is being deleted is still there.
+  // By name; resources::ServiceError(kNotFound) where there is none. What is being deleted is still there.
   catalog::Workspace workspace(const std::string& name) GYRE_REQUIRES(mutex);
-  catalog::Cluster cluster(const api::ClusterName& name) GYRE_REQUIRES(mutex);
-  catalog::Experiment experiment(const api::ExperimentName& name) GYRE_REQUIRES(mutex);
-  catalog::Job job(const api::JobName& name) GYRE_REQUIRES(mutex);
+  catalog::Cluster cluster(const resources::ClusterName& name) GYRE_REQUIRES(mutex);
+  catalog::Experiment experiment(const resources::ExperimentName& name) GYRE_REQUIRES(mutex);
+  catalog::Job job(const resources::JobName& name) GYRE_REQUIRES(mutex);
   catalog::User user(const std::string& name) GYRE_REQUIRES(mutex);
-  catalog::EventFilter filter(const api::EventScope& scope) GYRE_REQUIRES(mutex);
+  catalog::EventFilter filter(const resources::EventScope& scope) GYRE_REQUIRES(mutex);
 
   /// With its code, where no other job has it. It is being deleted and has finished.
   void remove_job(const catalog::Job& job) GYRE_REQUIRES(mutex);

@@ -4,12 +4,12 @@
 
 namespace gyre::jobs::service {
 
-std::string path_segment(const ServiceOptions& options, const api::JobName& name, const std::string& uuid) {
+std::string path_segment(const ServiceOptions& options, const resources::JobName& name, const std::string& uuid) {
   return fmt::format("{}/{}/workspaces/{}/experiments/{}/jobs/{}/{}", options.subscription, options.resource_group,
                      name.workspace, name.experiment, name.job, uuid);
 }
 
-std::string path_suffix(const ServiceOptions& options, const api::ClusterName& name, const std::string& uuid) {
+std::string path_suffix(const ServiceOptions& options, const resources::ClusterName& name, const std::string& uuid) {
   return fmt::format("{}/{}/workspaces/{}/clusters/{}/{}", options.subscription, options.resource_group, name.workspace,
                      name.cluster, uuid);
 }

@@ -15,7 +15,7 @@ agent::WorkOrder order_of(Ledger& ledger, const ServiceOptions& options, const d
   order.job_name = job.name;
   order.account = job.account;
   order.cluster_name = cluster.name;
-  const api::JobName name{ledger.workspace_name(job.workspace), ledger.experiment_name(job.experiment), job.name};
+  const resources::JobName name{ledger.workspace_name(job.workspace), ledger.experiment_name(job.experiment), job.name};
   order.path_segment = path_segment(options, name, job.uuid);
   order.setup_path_suffix =
       path_suffix(options, {ledger.workspace_name(cluster.workspace), cluster.name}, cluster.uuid);

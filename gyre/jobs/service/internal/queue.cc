@@ -26,11 +26,11 @@ void Queue::refresh(catalog::Catalog& catalog, const std::set<Id>& busy) {
 
 void Queue::put(catalog::Catalog& catalog, const catalog::Job& job, bool busy) {
   forget(job.id);
-  if (catalog::is_finished(job.execution_state)) return;
+  if (resources::is_finished(job.execution_state)) return;
   std::string& workspace = workspaces_[job.workspace];
   if (workspace.empty()) workspace = catalog.workspaces().get(job.workspace).name;
   const auto stored = stored_spec(job);
-  const bool waits = !busy && job.execution_state == catalog::ExecutionState::kQueued;
+  const bool waits = !busy && job.execution_state == resources::ExecutionState::kQueued;
   if (!stored.spec && waits) return;  // Nobody can start it.
   const spec::JobSpec spec = stored.spec.value_or(spec::JobSpec{});
   scheduler::Job described{.id = job.id,

@@ -42,8 +42,8 @@ class QueueTest : public testing::Test {
   }
   Id node() {
     const catalog::Node made = catalog_.nodes().plan(cluster_, fmt::format("node-{}", ++nodes_), {});
-    catalog_.nodes().change(made.id, catalog::NodeState::kPreparing, {});
-    catalog_.nodes().change(made.id, catalog::NodeState::kIdle, {});
+    catalog_.nodes().change(made.id, resources::NodeState::kPreparing, {});
+    catalog_.nodes().change(made.id, resources::NodeState::kIdle, {});
     return made.id;
   }
   void refresh() {
@@ -116,7 +116,7 @@ TEST_F(QueueTest, after_any_changes_it_holds_what_the_catalog_has) {
       case 0: submit(); break;
       case 1:
         for (const Id each : nodes) {
-          if (jobs.empty() || catalog_.nodes().get(each).state != catalog::NodeState::kIdle) continue;
+          if (jobs.empty() || catalog_.nodes().get(each).state != resources::NodeState::kIdle) continue;
           const catalog::Job& job = jobs[any(jobs.size())];
           const bool free = std::ranges::none_of(catalog_.attempts().unended(),
                                                  [&](const catalog::Attempt& other) { return other.job == job.id; });
@@ -130,12 +130,12 @@ TEST_F(QueueTest, after_any_changes_it_holds_what_the_catalog_has) {
       case 3:
         if (attempts.empty()) break;
         catalog_.attempts().confirm_end(attempts.front().id,
-                                        {.outcome = attempts.front().end_intent == catalog::EndIntent::kTerminate
+                                        {.outcome = attempts.front().end_intent == resources::EndIntent::kTerminate
                                                         ? catalog::AttemptEnd::Outcome::kSucceeded
                                                         : catalog::AttemptEnd::Outcome::kRequeued});
         for (const catalog::AttemptNode& each : attempts.front().nodes) {
-          if (catalog_.nodes().get(each.id).state == catalog::NodeState::kPreparing) {
-            catalog_.nodes().change(each.id, catalog::NodeState::kIdle, {});
+          if (catalog_.nodes().get(each.id).state == resources::NodeState::kPreparing) {
+            catalog_.nodes().change(each.id, resources::NodeState::kIdle, {});
           }
         }
         break;
@@ -146,7 +146,7 @@ TEST_F(QueueTest, after_any_changes_it_holds_what_the_catalog_has) {
         if (jobs.empty()) break;
         catalog_.jobs().start_deletion(jobs[any(jobs.size())].id, {});
         for (const catalog::Job& job : catalog_.jobs().deleting()) {
-          if (catalog::is_finished(job.execution_state)) catalog_.jobs().remove(job.id);
+          if (resources::is_finished(job.execution_state)) catalog_.jobs().remove(job.id);
         }
     }
     if (any(3) > 0) continue;

@@ -100,7 +100,7 @@ nlohmann::json object_of(const std::string& text, const char* what) {
 KeptSpec kept(const spec::JobSpec& job) { return split(job); }
 KeptSpec kept(const spec::ClusterSpec& cluster) { return split(cluster); }
 
-std::string kept_scale(const api::Scale& scale) {
+std::string kept_scale(const resources::Scale& scale) {
   spec::ClusterSpec cluster;
   cluster.scale_settings = scale;
   return spec::to_json(cluster).at("scaleSettings").dump();
@@ -147,66 +147,7 @@ StoredSpec<spec::ClusterSpec> stored_spec(const catalog::Cluster& cluster) {
   return stored([&] { return cluster_spec(cluster.spec, cluster.scale); });
 }
 
-api::ProvisioningState shown(catalog::ProvisioningState state) {
-  switch (state) {
-    case catalog::ProvisioningState::kCreating: return api::ProvisioningState::kCreating;
-    case catalog::ProvisioningState::kSucceeded: return api::ProvisioningState::kSucceeded;
-    case catalog::ProvisioningState::kFailed: return api::ProvisioningState::kFailed;
-    case catalog::ProvisioningState::kDeleting: return api::ProvisioningState::kDeleting;
-  }
-  throw Error(ErrorCode::kInternal, "a provisioning state without a name");
-}
-
-api::AllocationState shown(catalog::AllocationState state) {
-  return state == catalog::AllocationState::kSteady ? api::AllocationState::kSteady : api::AllocationState::kResizing;
-}
-
-api::ExecutionState shown(catalog::ExecutionState state) {
-  switch (state) {
-    case catalog::ExecutionState::kQueued: return api::ExecutionState::kQueued;
-    case catalog::ExecutionState::kRunning: return api::ExecutionState::kRunning;
-    case catalog::ExecutionState::kTerminating: return api::ExecutionState::kTerminating;
-    case catalog::ExecutionState::kSucceeded: return api::ExecutionState::kSucceeded;
-    case catalog::ExecutionState::kFailed: return api::ExecutionState::kFailed;
-  }
-  throw Error(ErrorCode::kInternal, "an execution state without a name");
-}
-
-catalog::ExecutionState kept(api::ExecutionState state) {
-  switch (state) {
-    case api::ExecutionState::kQueued: return catalog::ExecutionState::kQueued;
-    case api::ExecutionState::kRunning: return catalog::ExecutionState::kRunning;
-    case api::ExecutionState::kTerminating: return catalog::ExecutionState::kTerminating;
-    case api::ExecutionState::kSucceeded: return catalog::ExecutionState::kSucceeded;
-    case api::ExecutionState::kFailed: return catalog::ExecutionState::kFailed;
-  }
-  throw Error(ErrorCode::kInternal, "an execution state without a name");
-}
-
-api::NodeState shown(catalog::NodeState state) {
-  switch (state) {
-    case catalog::NodeState::kAllocating: return api::NodeState::kAllocating;
-    case catalog::NodeState::kPreparing: return api::NodeState::kPreparing;
-    case catalog::NodeState::kIdle: return api::NodeState::kIdle;
-    case catalog::NodeState::kRunning: return api::NodeState::kRunning;
-    case catalog::NodeState::kUnusable: return api::NodeState::kUnusable;
-    case catalog::NodeState::kLeaving: return api::NodeState::kLeaving;
-    case catalog::NodeState::kLost: return api::NodeState::kLost;
-  }
-  throw Error(ErrorCode::kInternal, "a node state without a name");
-}
-
-api::ResourceError shown(const catalog::JobError& error) {
-  api::ResourceError result{.code = error.code, .message = error.message};
-  if (error.details.empty()) return result;
-  const nlohmann::json details = nlohmann::json::parse(error.details);
-  for (const auto& [name, value] : details.items()) {
-    result.details.push_back({name, value.is_string() ? value.get<std::string>() : value.dump()});
-  }
-  return result;
-}
-
-api::Event shown(const catalog::Event& event) {
+resources::Event shown(const catalog::Event& event) {
   return {.sequence = event.sequence,
           .time = event.time,
           .subject = event.subject,
@@ -227,20 +168,20 @@ scheduler::Priority scheduled(spec::SchedulingPriority priority) {
   throw Error(ErrorCode::kInternal, "a priority without a name");
 }
 
-scheduler::NodeState scheduled(catalog::NodeState state) {
+scheduler::NodeState scheduled(resources::NodeState state) {
   switch (state) {
-    case catalog::NodeState::kAllocating:
-    case catalog::NodeState::kPreparing: return scheduler::NodeState::kPreparing;
-    case catalog::NodeState::kIdle:
-    case catalog::NodeState::kRunning: return scheduler::NodeState::kReady;
-    case catalog::NodeState::kUnusable: return scheduler::NodeState::kUnusable;
-    case catalog::NodeState::kLeaving: return scheduler::NodeState::kLeaving;
-    case catalog::NodeState::kLost: return scheduler::NodeState::kLost;
+    case resources::NodeState::kAllocating:
+    case resources::NodeState::kPreparing: return scheduler::NodeState::kPreparing;
+    case resources::NodeState::kIdle:
+    case resources::NodeState::kRunning: return scheduler::NodeState::kReady;
+    case resources::NodeState::kUnusable: return scheduler::NodeState::kUnusable;
+    case resources::NodeState::kLeaving: return scheduler::NodeState::kLeaving;
+    case resources::NodeState::kLost: return scheduler::NodeState::kLost;
   }
   throw Error(ErrorCode::kInternal, "a node state without a name");
 }
 
-std::variant<scheduler::ManualScale, scheduler::AutoScale> scheduled(const api::Scale& scale) {
+std::variant<scheduler::ManualScale, scheduler::AutoScale> scheduled(const resources::Scale& scale) {
   if (const auto* manual = std::get_if<spec::ManualScale>(&scale)) {
     auto deallocation = scheduler::Deallocation::kRequeue;
     if (manual->node_deallocation_option == spec::NodeDeallocationOption::kTerminate) {

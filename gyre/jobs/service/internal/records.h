@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "gyre/jobs/api/resources.h"
 #include "gyre/jobs/catalog/types.h"
+#include "gyre/jobs/resources/resources.h"
 #include "gyre/jobs/scheduler/state.h"
 #include "gyre/jobs/spec/cluster_spec.h"
 #include "gyre/jobs/spec/job_spec.h"
@@ -24,7 +24,7 @@ struct KeptSpec {
 KeptSpec kept(const spec::JobSpec& job);
 KeptSpec kept(const spec::ClusterSpec& cluster);
 /// The part of a cluster's spec that may change.
-std::string kept_scale(const api::Scale& scale);
+std::string kept_scale(const resources::Scale& scale);
 
 /// From what kept() made. With `secrets` empty their values are empty texts. Error(kCorruptData) for a text that cannot
 /// be read.
@@ -70,17 +70,10 @@ std::chrono::milliseconds retry_pause(int earlier, std::chrono::milliseconds fir
 /// Whether it came with values that are deleted when a job ends.
 bool has_secrets(const spec::JobSpec& job);
 
-api::ProvisioningState shown(catalog::ProvisioningState state);
-api::AllocationState shown(catalog::AllocationState state);
-api::ExecutionState shown(catalog::ExecutionState state);
-api::NodeState shown(catalog::NodeState state);
-catalog::ExecutionState kept(api::ExecutionState state);
-
-api::ResourceError shown(const catalog::JobError& error);
-api::Event shown(const catalog::Event& event);
+resources::Event shown(const catalog::Event& event);
 
 scheduler::Priority scheduled(spec::SchedulingPriority priority);
-scheduler::NodeState scheduled(catalog::NodeState state);
-std::variant<scheduler::ManualScale, scheduler::AutoScale> scheduled(const api::Scale& scale);
+scheduler::NodeState scheduled(resources::NodeState state);
+std::variant<scheduler::ManualScale, scheduler::AutoScale> scheduled(const resources::Scale& scale);
 
 }  // namespace gyre::jobs::service

@@ -20,7 +20,7 @@ int enter_ends(Ledger& ledger, const ServiceOptions& options) GYRE_REQUIRES(ledg
   int entered = 0;
   for (EndedAttempt& each : ends) {
     const auto job = ledger.catalog.jobs().find_by_uuid(each.job);
-    if (!job || job->execution_state == catalog::ExecutionState::kSucceeded) continue;
+    if (!job || job->execution_state == resources::ExecutionState::kSucceeded) continue;
     each.end.cause.message +=
         fmt::format("{}(it ended after the backup was made)", each.end.cause.message.empty() ? "" : " ");
     try {
@@ -40,10 +40,10 @@ int fail_without_code(Ledger& ledger) GYRE_REQUIRES(ledger.mutex) {
   int failed = 0;
   for (const catalog::Job& job : ledger.catalog.jobs().unfinished()) {
     if (job.code.empty() || ledger.code.has(job.workspace, job.code)) continue;
-    if (job.execution_state != catalog::ExecutionState::kQueued) continue;  // It may run already.
+    if (job.execution_state != resources::ExecutionState::kQueued) continue;  // It may run already.
     const auto attempts = ledger.catalog.attempts().list(job.id);
-    if (!attempts.empty() && attempts.back().state != catalog::AttemptState::kEnded) continue;
-    ledger.catalog.jobs().fail(job.id, {kCodeNotFound, kNoCode, ""});
+    if (!attempts.empty() && attempts.back().state != resources::AttemptState::kEnded) continue;
+    ledger.catalog.jobs().fail(job.id, {kCodeNotFound, kNoCode});
     ++failed;
   }
   return failed;

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "gyre/base/error.h"
-#include "gyre/jobs/api/errors.h"
+#include "gyre/jobs/resources/service_error.h"
 #include "gyre/jobs/service/internal/folder_rights.h"
 #include "gyre/jobs/service/internal/names.h"
 #include "gyre/jobs/service/internal/records.h"
@@ -123,22 +123,22 @@ void Service::Work::changed() {
   watchers.call(ledger);
 }
 
-api::Workspace Service::Work::shown(const catalog::Workspace& workspace) const {
+resources::Workspace Service::Work::shown(const catalog::Workspace& workspace) const {
   return {.name = workspace.name,
           .location = workspace.location,
           .creation_time = workspace.created,
-          .quotas = {workspace.quotas.dedicated, workspace.quotas.low_priority}};
+          .quotas = workspace.quotas};
 }
 
-api::Experiment Service::Work::shown(const catalog::Experiment& experiment, const std::string& workspace) const {
+resources::Experiment Service::Work::shown(const catalog::Experiment& experiment, const std::string& workspace) const {
   return {.name = {workspace, experiment.name},
           .creation_time = experiment.created,
-          .provisioning_state = api::ProvisioningState::kSucceeded,
+          .provisioning_state = resources::ProvisioningState::kSucceeded,
           .provisioning_state_transition_time = experiment.created};
 }
 
-api::Cluster Service::Work::shown(Ledger& from, const catalog::Cluster& cluster, const std::string& workspace) {
-  api::Cluster result;
+resources::Cluster Service::Work::shown(Ledger& from, const catalog::Cluster& cluster, const std::string& workspace) {
+  resources::Cluster result;
   result.name = {workspace, cluster.name};
   const auto stored = stored_spec(cluster);
   if (stored.spec) {
@@ -147,24 +147,22 @@ api::Cluster Service::Work::shown(Ledger& from, const catalog::Cluster& cluster,
     result.errors.push_back({.code = kUnreadableCluster, .message = stored.problem});
   }
   result.creation_time = cluster.created;
-  result.provisioning_state = service::shown(cluster.provisioning_state);
+  result.provisioning_state = cluster.provisioning_state;
   result.provisioning_state_transition_time = cluster.provisioning_changed;
-  result.allocation_state = service::shown(cluster.allocation_state);
+  result.allocation_state = cluster.allocation_state;
   result.allocation_state_transition_time = cluster.allocation_changed;
   for (const catalog::Node& node : from.catalog.nodes().list(cluster.id)) {
     ++result.current_node_count;
     switch (node.state) {
-      case catalog::NodeState::kIdle: ++result.node_state_counts.idle; break;
-      case catalog::NodeState::kRunning: ++result.node_state_counts.running; break;
-      case catalog::NodeState::kAllocating:
-      case catalog::NodeState::kPreparing: ++result.node_state_counts.preparing; break;
-      case catalog::NodeState::kLeaving: ++result.node_state_counts.leaving; break;
-      case catalog::NodeState::kUnusable:
-      case catalog::NodeState::kLost: {
+      case resources::NodeState::kIdle: ++result.node_state_counts.idle; break;
+      case resources::NodeState::kRunning: ++result.node_state_counts.running; break;
+      case resources::NodeState::kAllocating:
+      case resources::NodeState::kPreparing: ++result.node_state_counts.preparing; break;
+      case resources::NodeState::kLeaving: ++result.node_state_counts.leaving; break;
+      case resources::NodeState::kUnusable:
+      case resources::NodeState::kLost: {
         ++result.node_state_counts.unusable;
-        api::ResourceError error{.code = "NodeUnusable", .message = node.problem};
-        error.details.push_back({"node", node.name});
-        result.errors.push_back(std::move(error));
+        result.errors.push_back({.code = "NodeUnusable", .message = node.problem, .details = {{"node", node.name}}});
       }
     }
   }
@@ -174,22 +172,22 @@ api::Cluster Service::Work::shown(Ledger& from, const catalog::Cluster& cluster,
   return result;
 }
 
-api::Job Service::Work::shown(const catalog::Job& job, const api::JobName& name) const {
-  api::Job result;
+resources::Job Service::Work::shown(const catalog::Job& job, const resources::JobName& name) const {
+  resources::Job result;
   result.name = name;
   result.uuid = job.uuid;
   const auto stored = stored_spec(job);
   if (stored.spec) result.spec = *stored.spec;
   result.creation_time = job.created;
-  result.provisioning_state = service::shown(job.provisioning_state);
+  result.provisioning_state = job.provisioning_state;
   result.provisioning_state_transition_time = job.provisioning_changed;
-  result.execution_state = service::shown(job.execution_state);
+  result.execution_state = job.execution_state;
   result.execution_state_transition_time = job.execution_changed;
   result.execution_info = {.start_time = job.start, .end_time = job.end, .exit_code = job.exit_code};
-  if (job.error) result.execution_info.errors.push_back(service::shown(*job.error));
+  if (job.error) result.execution_info.errors.push_back(*job.error);
   if (!stored.spec) result.execution_info.errors.push_back({.code = kUnreadableJob, .message = stored.problem});
   result.attempts = job.attempts;
-  if (job.execution_state == catalog::ExecutionState::kQueued) result.retry_time = job.retry;
+  if (job.execution_state == resources::ExecutionState::kQueued) result.retry_time = job.retry;
   result.submitter = job.submitter;
   result.account = job.account;
   result.job_output_directory_path_segment = path_segment(options, name, job.uuid);
@@ -199,14 +197,14 @@ api::Job Service::Work::shown(const catalog::Job& job, const api::JobName& name)
 void Service::Work::require_finished(const catalog::JobFilter& filter, const std::string& code,
                                      const std::string& what) {
   for (const auto& [state, count] : ledger.catalog.jobs().count(filter)) {
-    if (catalog::is_finished(state) || count == 0) continue;
-    throw api::ServiceError(api::ServiceError::Kind::kConflict, code,
-                            fmt::format("{} has jobs that have not finished ({} {}); terminate them first", what, count,
-                                        catalog::name(state)));
+    if (resources::is_finished(state) || count == 0) continue;
+    throw resources::ServiceError(resources::ServiceError::Kind::kConflict, code,
+                                  fmt::format("{} has jobs that have not finished ({} {}); terminate them first", what,
+                                              count, resources::name(state)));
   }
 }
 
-catalog::PageRequest kept(const api::PageRequest& page) {
+catalog::PageRequest kept(const resources::PageRequest& page) {
   catalog::PageRequest result{.limit = page.limit, .newest_first = page.newest_first};
   if (page.after.empty()) return result;
   const char* end = page.after.data() + page.after.size();

@@ -46,11 +46,11 @@ class Service::Work {
   void changed();
 
   // What answers show.
-  api::Workspace shown(const catalog::Workspace& workspace) const;
-  api::Cluster shown(Ledger& from, const catalog::Cluster& cluster, const std::string& workspace)
+  resources::Workspace shown(const catalog::Workspace& workspace) const;
+  resources::Cluster shown(Ledger& from, const catalog::Cluster& cluster, const std::string& workspace)
       GYRE_REQUIRES(from.mutex);
-  api::Experiment shown(const catalog::Experiment& experiment, const std::string& workspace) const;
-  api::Job shown(const catalog::Job& job, const api::JobName& name) const;
+  resources::Experiment shown(const catalog::Experiment& experiment, const std::string& workspace) const;
+  resources::Job shown(const catalog::Job& job, const resources::JobName& name) const;
   /// Refuses to delete what jobs still need. kConflict `code`.
   void require_finished(const catalog::JobFilter& filter, const std::string& code, const std::string& what)
       GYRE_REQUIRES(ledger.mutex);
@@ -63,11 +63,11 @@ class Service::Work {
 };
 
 /// The page behind `after`, which is a number as text. Error(kInvalidArgument) when it is none.
-catalog::PageRequest kept(const api::PageRequest& page);
+catalog::PageRequest kept(const resources::PageRequest& page);
 
 template <typename Kept, typename Show>
 auto shown_page(const catalog::Page<Kept>& page, const Show& show) {
-  api::Page<decltype(show(page.items.front()))> result;
+  resources::Page<decltype(show(page.items.front()))> result;
   for (const Kept& item : page.items) result.items.push_back(show(item));
   if (page.next) result.next = std::to_string(*page.next);
   return result;

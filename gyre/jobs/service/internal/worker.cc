@@ -10,6 +10,7 @@
 
 #include "gyre/base/error.h"
 #include "gyre/base/thread.h"
+#include "gyre/jobs/resources/job_end.h"
 #include "gyre/jobs/service/internal/orders.h"
 #include "gyre/jobs/service/internal/records.h"
 
@@ -17,9 +18,9 @@ namespace gyre::jobs::service {
 
 namespace {
 
-using catalog::AttemptState;
-using catalog::EndIntent;
-using catalog::NodeState;
+using resources::AttemptState;
+using resources::EndIntent;
+using resources::NodeState;
 
 /// From a request to end until the job's processes are killed.
 constexpr std::chrono::seconds kGrace{10};
@@ -41,8 +42,8 @@ bool may_pass(ErrorCode code) {
 
 agent::AttemptResult refused(const std::string& code, const std::string& why) {
   agent::AttemptResult result;
-  result.exit_code = 255;
-  result.error = agent::JobError{code, why, {}};
+  result.exit_code = resources::kNotTheJobsExitCode;
+  result.error = resources::ResourceError{code, why, {}};
   return result;
 }
 
@@ -223,7 +224,7 @@ void Worker::submit_planned() {
       handed_over.push_back(order.attempt);
     } catch (const std::exception& error) {
       // A full file system, a file where a folder should be: whatever it is, the attempt has not begun.
-      refuse(order.attempt, agent::error_code::kInternal, error.what());
+      refuse(order.attempt, resources::error_code::kInternal, error.what());
     }
   }
   hear_all();

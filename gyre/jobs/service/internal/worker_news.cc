@@ -2,9 +2,8 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <csignal>
-#include <nlohmann/json.hpp>
 
+#include "gyre/jobs/resources/job_end.h"
 #include "gyre/jobs/service/internal/records.h"
 #include "gyre/jobs/service/internal/worker.h"
 
@@ -12,32 +11,26 @@ namespace gyre::jobs::service {
 
 namespace {
 
-using catalog::AttemptState;
-using catalog::EndIntent;
 using catalog::Id;
-using catalog::NodeState;
+using resources::AttemptState;
+using resources::EndIntent;
+using resources::NodeState;
 
-/// Of a job whose processes were ended by SIGTERM.
-constexpr int kTerminatedExitCode = 128 + SIGTERM;
 constexpr const char* kPrepared = "prepared";
 
-bool is_not_the_jobs(const agent::JobError& error) {
-  return error.code == agent::error_code::kInternal || error.code == agent::error_code::kUnusablePath;
+bool is_not_the_jobs(const resources::ResourceError& error) {
+  return error.code == resources::error_code::kInternal || error.code == resources::error_code::kUnusablePath;
 }
 
 /// In one word, where an attempt ended without having failed: its node could not reach the service, had no room for it
 /// or could not be reached by the job's launcher, or a restored service does not know it. Otherwise empty.
-std::string loss_of(const std::optional<agent::JobError>& error) {
-  if (!error || error->code != agent::error_code::kInternal) return "";
+std::string loss_of(const std::optional<resources::ResourceError>& error) {
+  if (!error || error->code != resources::error_code::kInternal) return "";
   const auto reason = error->details.find("reason");
   if (reason == error->details.end()) return "";
   if (reason->second == agent::kNoRoom || reason->second == agent::kNotStarted) return reason->second;
   const bool lost = reason->second == agent::name_of(agent::StopReason::kLeaseLost) || reason->second == kRestored;
   return lost ? "nodeLost" : "";
-}
-
-std::string details_of(const agent::JobError& error) {
-  return error.details.empty() ? "" : nlohmann::json(error.details).dump();
 }
 
 }  // namespace
@@ -130,13 +123,14 @@ catalog::AttemptEnd Worker::end_of(const Attempt& attempt, const agent::AttemptR
   } else if (result.error) {
     end.outcome = catalog::AttemptEnd::Outcome::kFailed;
     end.exit_code = result.exit_code;
-    end.error = catalog::JobError{result.error->code, result.error->message, details_of(*result.error)};
+    end.error = result.error;
     end.cause = {end.error->code, end.error->message};
   } else if (result.preempted) {
     // Terminated by somebody while it was ended to be queued again.
     end.outcome = catalog::AttemptEnd::Outcome::kFailed;
-    end.exit_code = kTerminatedExitCode;
-    end.error = catalog::JobError{agent::error_code::kJobFailed, "the job was terminated", R"({"reason":"request"})"};
+    end.exit_code = resources::kTerminatedExitCode;
+    end.error =
+        resources::ResourceError{resources::error_code::kJobFailed, "the job was terminated", {{"reason", "request"}}};
     end.cause = {end.error->code, end.error->message};
   } else {
     end.exit_code = 0;

@@ -9,6 +9,7 @@
 
 #include "gyre/base/error.h"
 #include "gyre/base/process_stat.h"
+#include "gyre/jobs/resources/job_end.h"
 #include "gyre/jobs/service/internal/orders.h"
 #include "gyre/jobs/service/internal/records.h"
 #include "gyre/jobs/service/internal/worker.h"
@@ -90,10 +91,11 @@ void Worker::end_unknown(const std::set<std::string>& known) {
   for (const Attempt& attempt : attempts()) {
     if (!ledger_.inherited.contains(attempt.id) || known.contains(attempt.id)) continue;
     agent::AttemptResult result;
-    result.exit_code = 255;
-    result.error = agent::JobError{agent::error_code::kInternal,
-                                   "the server was restored from a backup, and none of the attempt's nodes knows it",
-                                   {{"reason", kRestored}}};
+    result.exit_code = resources::kNotTheJobsExitCode;
+    result.error =
+        resources::ResourceError{resources::error_code::kInternal,
+                                 "the server was restored from a backup, and none of the attempt's nodes knows it",
+                                 {{"reason", kRestored}}};
     write_end(attempt, result);
   }
 }
@@ -108,7 +110,7 @@ void Worker::enter(const drivers::AtNodes& found) {
     if (std::ranges::find(own, order.attempt, &Attempt::id) != own.end()) {
       if (found.known.contains(order.attempt)) continue;
       // The nodes that do not know it would begin it.
-      ledger_.catalog.attempts().plan_end(order.attempt, catalog::EndIntent::kRequeue,
+      ledger_.catalog.attempts().plan_end(order.attempt, resources::EndIntent::kRequeue,
                                           {kRestored, "not all of its nodes know it"});
       continue;
     }

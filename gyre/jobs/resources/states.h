@@ -3,10 +3,10 @@
 #include <string_view>
 #include <vector>
 
-namespace gyre::jobs::catalog {
+namespace gyre::jobs::resources {
 
-// The states of Batch AI's resources, and of the service's own (attempts). name() gives the name that
-// stands in answers, in events and in the file. may_change() is the table of all legal transitions.
+// The states of Batch AI's resources, and of the service's own (attempts). name() gives the name that stands in
+// answers, in events and in the catalog. may_change() is the table of all legal transitions.
 
 enum class ProvisioningState { kCreating, kSucceeded, kFailed, kDeleting };
 
@@ -32,7 +32,7 @@ enum class NodeState {
   kLost,      ///< Vanished, or out of reach for too long.
 };
 
-/// Of one try to run a job. Drivers and agents know it by its id; to start or to end it again changes nothing.
+/// Of one try to run a job. Drivers and nodes know it by its id; to start or to end it again changes nothing.
 enum class AttemptState {
   kPlanned,  ///< To be started, and that not yet confirmed.
   kStarted,
@@ -68,4 +68,4 @@ State state_named(std::string_view text);
 template <typename State>
 std::vector<std::string_view> state_names();
 
-}  // namespace gyre::jobs::catalog
+}  // namespace gyre::jobs::resources

@@ -5,7 +5,7 @@
 
 #include "gyre/base/error.h"
 
-namespace gyre::jobs::api {
+namespace gyre::jobs::resources {
 
 /// A JobService's answer that it cannot do what was asked.
 ///
@@ -46,4 +46,4 @@ class ServiceError : public Error {
   std::string target_;
 };
 
-}  // namespace gyre::jobs::api
+}  // namespace gyre::jobs::resources

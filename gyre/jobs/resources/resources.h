@@ -2,21 +2,22 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <variant>
 #include <vector>
 
+#include "gyre/jobs/resources/states.h"
 #include "gyre/jobs/spec/cluster_spec.h"
 #include "gyre/jobs/spec/job_spec.h"
 
-namespace gyre::jobs::api {
+namespace gyre::jobs::resources {
 
-// The resources of the job service as values, with the words of Batch AI's REST. Names are 1 to 64 letters, digits, '-'
-// and '_': the interface has checked those of requests.
+// The resources of the job service as values, with the words of Batch AI's REST: what the service answers, what its
+// clients read, and in which the command line thinks. Names are 1 to 64 letters, digits, '-' and '_'.
 
-/// Microseconds since 1970, by the service's wall clock.
+/// Microseconds since 1970, by the service's wall clock, which may jump. Order is told by sequence numbers alone.
 using TimeUs = std::int64_t;
 
 struct User {
@@ -62,6 +63,8 @@ struct NewWorkspace {
 struct Quotas {
   std::optional<std::int64_t> cores{};
   std::optional<std::int64_t> low_priority_cores{};
+
+  bool operator==(const Quotas&) const = default;
 };
 
 struct Workspace {
@@ -78,23 +81,23 @@ struct Usage {
   std::optional<std::int64_t> limit{};  ///< Missing: none.
 };
 
-enum class ProvisioningState { kCreating, kSucceeded, kFailed, kDeleting };
-enum class AllocationState { kSteady, kResizing };
-enum class ExecutionState { kQueued, kRunning, kTerminating, kSucceeded, kFailed };
-/// "queued", "running", … as answers have it.
-std::string_view state_name(ExecutionState state);
-enum class NodeState { kAllocating, kPreparing, kIdle, kRunning, kUnusable, kLeaving, kLost };
-
 /// BatchAIError: what went wrong inside a cluster or a job.
 struct ResourceError {
-  struct Detail {
-    std::string name{};
-    std::string value{};
-  };
-  std::string code{};  ///< "JobFailed", "JobPreparationFailed", …
+  std::string code{};  ///< One of error_code, or the service's own word.
   std::string message{};
-  std::vector<Detail> details{};
+  std::map<std::string, std::string> details{};
+
+  bool operator==(const ResourceError&) const = default;
 };
+
+/// The codes of Batch AI's failure records, and one of ours.
+namespace error_code {
+inline constexpr const char* kJobFailed = "JobFailed";
+inline constexpr const char* kPreparationFailed = "JobPreparationFailed";
+inline constexpr const char* kInternal = "InternalError";
+/// A place for mounts, logs or outputs that the node cannot use.
+inline constexpr const char* kUnusablePath = "UnusablePath";
+}  // namespace error_code
 
 struct ClusterName {
   std::string workspace{};
@@ -149,6 +152,8 @@ struct JobName {
   std::string workspace{};
   std::string experiment{};
   std::string job{};
+
+  bool operator==(const JobName&) const = default;
 };
 
 struct JobFilter {
@@ -226,4 +231,4 @@ struct OutputDirectory {
   std::filesystem::path relative{};  ///< "…/jobs/j/UUID/stdouterr"; not empty.
 };
 
-}  // namespace gyre::jobs::api
+}  // namespace gyre::jobs::resources

@@ -1,4 +1,4 @@
-#include "gyre/jobs/catalog/states.h"
+#include "gyre/jobs/resources/states.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 
 #include "gyre/base/error.h"
 
-namespace gyre::jobs::catalog {
+namespace gyre::jobs::resources {
 namespace {
 
 template <typename State>
@@ -189,4 +189,4 @@ template std::vector<std::string_view> state_names<NodeState>();
 template std::vector<std::string_view> state_names<AttemptState>();
 template std::vector<std::string_view> state_names<EndIntent>();
 
-}  // namespace gyre::jobs::catalog
+}  // namespace gyre::jobs::resources

@@ -1,5 +1,5 @@
 // Which states may follow which is what clients rely on (jobs of Batch AI end once, and never come back).
-#include "gyre/jobs/catalog/states.h"
+#include "gyre/jobs/resources/states.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 #include "gyre/base/error.h"
 
-namespace gyre::jobs::catalog {
+namespace gyre::jobs::resources {
 namespace {
 
 using testing::ElementsAre;
@@ -73,4 +73,4 @@ TEST(StatesTest, every_name_leads_back_to_its_state) {
 }
 
 }  // namespace
-}  // namespace gyre::jobs::catalog
+}  // namespace gyre::jobs::resources
