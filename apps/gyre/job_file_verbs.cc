@@ -56,17 +56,18 @@ Examples:
   gyre job logs train-1 --file execution.log)";
 
 int show_logs(const FileOptions& options, const Environment& environment) {
-  RemoteJobView view(options.job.remote, environment);
+  JobView view(cli::live_options_from_environment());
   Session session = options.job.remote.session(environment, options.follow ? kPatience : std::chrono::milliseconds(0),
                                                [&] { view.tick(); });
   const JobName job = options.job.find(session, environment);
-  LogTail tail(session, job, {options.names.begin(), options.names.end()},
+  jobs::client::ServerLogs logs(session, job);
+  LogTail tail(logs, {options.names.begin(), options.names.end()},
                [&](auto stream, auto text) { options.follow ? view.show_log(stream, text) : show_log(stream, text); });
   bool is_complete = true;
   if (options.follow) {
     say_why_it_waits(session, job, "gyre job logs");
-    view.watch(job);
-    tail.follow();
+    if (view.draws()) view.watch(shown_place(job), look_at(options.job.remote, environment, job));
+    tail.follow([&] { view.tick(); });
     view.end();
   } else {
     is_complete = tail.read_all();

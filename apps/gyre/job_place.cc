@@ -3,21 +3,23 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <array>
 #include <cstdio>
 #include <functional>
 
 #include "apps/gyre/run_command.h"
 #include "gyre/base/error.h"
 #include "gyre/cli/suggest.h"
+#include "gyre/jobs/client/job_status.h"
+#include "gyre/jobs/resources/json.h"
 
 namespace gyre::app {
 
 namespace {
 
 using jobs::client::below;
+using jobs::client::path_of;
 using jobs::client::Session;
+using jobs::resources::Explanation;
 using jobs::resources::JobName;
 
 /// Of these, the newest, a name that was not found is looked for, and a similar one suggested.
@@ -87,12 +89,9 @@ bool has_ended(const Json& job) {
 Json follow_events(Session& session, const JobName& job, const std::function<void(const std::string&)>& say) {
   session.events(below(path_of(job), "events"), [&](const net::http::ServerEvent& server_event) {
     const Json event = Json::parse(server_event.data, nullptr, false);
-    const std::string to = text_at(event, "/to");
-    const std::string message = text_at(event, "/message");
-    if (to.empty() && message.empty()) return true;
-    const std::string what = to.empty() ? text_at(event, "/subject") : text_at(event, "/subject") + " " + to;
-    say(fmt::format("{}  {}{}{}", shown_time(text_at(event, "/time")), what, message.empty() ? "" : ": ",
-                    cli::printable(message)));
+    if (!event.is_object()) return true;
+    const auto sentence = jobs::client::sentence_about(jobs::resources::event_from_json(event));
+    if (sentence) say(fmt::format("{}  {}", shown_time(text_at(event, "/time")), cli::printable(*sentence)));
     return true;
   });
   return session.get(path_of(job));
@@ -109,24 +108,22 @@ std::vector<std::string> notes_of(Session& session, const JobName& job) {
 namespace {
 
 void say_why(Session& session, const JobName& job, const std::string& verb,
-             const std::function<bool(const std::string&)>& concerns) {
-  const Json why = session.get(below(path_of(job), "why"));
-  if (!concerns(text_at(why, "/reason"))) return;
+             const std::function<bool(const Explanation&)>& concerns) {
+  const Explanation why = jobs::resources::explanation_from_json(session.get(below(path_of(job), "why")));
+  if (!concerns(why)) return;
   // It may have started while it was asked about; what was said before is about waiting.
   if (text_at(session.get(path_of(job)), "/properties/executionState") != "queued") return;
-  fmt::print(stderr, "{}: {} waits: {}\n", verb, shown_place(job), cli::printable(text_at(why, "/message")));
+  fmt::print(stderr, "{}: {} waits: {}\n", verb, shown_place(job), cli::printable(why.message));
 }
 
 }  // namespace
 
 void say_why_it_waits(Session& session, const JobName& job, const std::string& verb) {
-  say_why(session, job, verb, [](const std::string& reason) { return reason != "startsNow"; });
+  say_why(session, job, verb, [](const Explanation& why) { return why.reason != "startsNow"; });
 }
 
 void say_what_must_change(Session& session, const JobName& job, const std::string& verb) {
-  constexpr std::array kReasons = {"clusterTooSmall", "quotaTooSmall", "noCluster", "clusterUnusable"};
-  say_why(session, job, verb,
-          [&](const std::string& reason) { return std::ranges::find(kReasons, reason) != kReasons.end(); });
+  say_why(session, job, verb, jobs::client::must_change_something);
 }
 
 void show_log(jobs::client::LogStream stream, std::string_view text) {

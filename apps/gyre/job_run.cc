@@ -19,7 +19,6 @@
 #include "apps/gyre/job_file.h"
 #include "apps/gyre/job_user.h"
 #include "apps/gyre/job_view.h"
-#include "apps/gyre/log_follower.h"
 #include "apps/gyre/mount_table.h"
 #include "apps/gyre/program_start.h"
 #include "apps/gyre/run_command.h"
@@ -30,6 +29,7 @@
 #include "gyre/jobs/agent/container.h"
 #include "gyre/jobs/agent/mounts.h"
 #include "gyre/jobs/client/code_archive.h"
+#include "gyre/jobs/client/log_tail.h"
 #include "gyre/jobs/resources/job_end.h"
 #include "gyre/jobs/service/service.h"
 #include "gyre/jobs/spec/parse.h"
@@ -108,64 +108,64 @@ class ServiceFolder {
   fs::path path_;
 };
 
-/// One job of a service, from its submission to its end, on a console.
+/// One job of a service in this process, from its submission to its end, on a console.
 class Console {
  public:
   Console(jobs::service::Service& service, jobs::resources::JobName name, bool quiet)
       : service_(service),
         name_(std::move(name)),
         quiet_(quiet),
-        block_(quiet ? cli::LiveOptions() : cli::live_options_from_environment()) {}
+        view_(quiet ? cli::LiveOptions() : cli::live_options_from_environment()),
+        logs_([this] { return log_folder(); }, [this] { return service_.files_are_complete(name_); }) {}
 
   jobs::resources::Job follow(EndSignals& signals) {
+    jobs::client::LogTail tail(logs_, {}, [this](auto stream, auto text) { view_.write(stream, text); });
+    view_.watch(name_.job, [this] { return glance(); });
     while (true) {
-      const jobs::resources::Job job = service_.job(name_);
-      const bool ended = service_.files_are_complete(name_);
-      show(ended);
-      if (ended) return job;
-      if (block_.draws()) block_.show(block_of(glance(job)));
+      say_news();
+      const bool ended = tail.read_new();
+      if (ended) break;
+      view_.tick();
       if (!signals.wait(kPollMs)) continue;
       say("terminating the job");
       service_.terminate(name_);
     }
+    view_.end();
+    say_news();
+    return service_.job(name_);
   }
 
  private:
-  void say(const std::string& sentence) { block_.write(stderr, fmt::format("gyre job run: {}\n", sentence)); }
+  void say(const std::string& sentence) { view_.say("gyre job run: " + sentence); }
 
-  void show(bool ended) {
+  void say_news() {
     for (const auto& event : service_.events({name_.workspace, "", name_.experiment, name_.job}, last_event_, 1'000)) {
       last_event_ = event.sequence;
-      if (quiet_ || (event.to.empty() && event.message.empty())) continue;
-      const std::string what = event.to.empty() ? event.subject : fmt::format("{} {}", event.subject, event.to);
-      const std::string sentence = fmt::format("{}{}{}", what, event.message.empty() ? "" : ": ", event.message);
+      const auto sentence = jobs::client::sentence_about(event);
+      if (quiet_ || !sentence) continue;
       // The block says how far the job has come; remarks stay.
-      if (block_.draws() && !event.to.empty()) {
-        news_ = sentence;
+      if (view_.draws() && !event.to.empty()) {
+        news_ = *sentence;
       } else {
-        say(sentence);
+        say(*sentence);
       }
     }
-    for (const jobs::resources::OutputDirectory& directory : service_.output_directories(name_)) {
-      if (directory.id != "stdouterr") continue;
-      const fs::path folder = directory.root / directory.relative;
-      if (logs_ && folder == log_folder_) continue;
-      // A job that was queued again has logs of its own; those before are complete.
-      logs_.emplace(log_folder_ = folder, [this](std::FILE* to, std::string_view text) { block_.write(to, text); });
-    }
-    if (logs_) ended ? logs_->finish() : logs_->show_new();
   }
 
-  JobGlance glance(const jobs::resources::Job& job) {
+  /// Empty before its first attempt.
+  fs::path log_folder() {
+    for (const auto& directory : service_.output_directories(name_)) {
+      if (directory.id == "stdouterr") return directory.root / directory.relative;
+    }
+    return {};
+  }
+
+  jobs::client::JobGlance glance() {
+    const jobs::resources::Job job = service_.job(name_);
+    jobs::client::JobGlance glance = jobs::client::glance_of(job, name_.job, wall_clock_us());
     const bool waits = job.execution_state == ExecutionState::kQueued;
-    const jobs::resources::TimeUs since = waits ? job.creation_time : job.execution_info.start_time.value_or(0);
-    JobGlance glance{.name = name_.job,
-                     .state = std::string(name(job.execution_state)),
-                     .nodes = job.spec.node_count,
-                     .attempts = job.attempts,
-                     .since = shown_seconds((wall_clock_us() - since) / 1'000'000),
-                     .detail = waits ? "waits: " + service_.why(name_).message : news_};
-    for (const jobs::resources::Node& node : service_.nodes(kCluster)) {
+    glance.detail = waits ? "waits: " + service_.why(name_).message : news_;
+    for (const auto& node : service_.nodes(kCluster)) {
       if (!node.job) continue;
       glance.node_names.push_back(node.address.empty() ? node.name : fmt::format("{} ({})", node.name, node.address));
     }
@@ -173,13 +173,12 @@ class Console {
   }
 
   jobs::service::Service& service_;
-  jobs::resources::JobName name_;
-  bool quiet_;
-  cli::LiveBlock block_;
+  const jobs::resources::JobName name_;
+  const bool quiet_;
+  JobView view_;
+  jobs::client::FolderLogs logs_;
   std::string news_;  // What has happened last.
   std::int64_t last_event_ = 0;
-  fs::path log_folder_;
-  std::optional<LogFollower> logs_;
 };
 
 /// As an upload would; returns its SHA-256.

@@ -34,6 +34,7 @@ namespace gyre::app {
 
 namespace {
 
+using jobs::client::path_of;
 using jobs::client::Session;
 using jobs::resources::JobName;
 using jobs::spec::JobSpec;
@@ -304,12 +305,15 @@ int JobSubmit::run(const std::vector<std::string>& environment) {
 }
 
 int JobSubmit::follow(const JobName& place, const std::vector<std::string>& environment) const {
-  RemoteJobView view(remote_, environment);
+  JobView view(cli::live_options_from_environment());
   try {
     Session session = remote_.session(environment, kPatience, [&] { view.tick(); });
     say_why_it_waits(session, place, "gyre job submit");
-    view.watch(place);
-    jobs::client::LogTail(session, place, {}, [&](auto stream, auto text) { view.show_log(stream, text); }).follow();
+    if (view.draws()) view.watch(shown_place(place), look_at(remote_, environment, place));
+    jobs::client::ServerLogs logs(session, place);
+    jobs::client::LogTail(logs, {}, [&](auto stream, auto text) { view.show_log(stream, text); }).follow([&] {
+      view.tick();
+    });
     const jobs::resources::Job ended = jobs::resources::job_from_json(session.get(path_of(place)));
     view.end();
     for (const std::string& note : notes_of(session, place)) fmt::print(stderr, "gyre job submit: {}\n", note);

@@ -23,6 +23,7 @@ namespace {
 using Environment = std::vector<std::string>;
 using jobs::client::below;
 using jobs::client::Path;
+using jobs::client::path_of;
 using jobs::client::Query;
 using jobs::client::Session;
 using jobs::resources::JobName;
@@ -151,14 +152,8 @@ void show_last_lines(Session& session, const JobName& job) {
       continue;  // It has no logs, or they are on a node that is gone.
     }
     if (text.empty()) continue;
-    if (text.back() == '\n') text.pop_back();
-    std::size_t begin = text.size();
-    for (std::size_t lines = 0; lines < kLastLines && begin != std::string::npos && begin > 0; ++lines) {
-      begin = text.rfind('\n', begin - 1);
-    }
-    text = begin == std::string::npos || begin == 0 ? text : text.substr(begin + 1);
     fmt::print(stderr, "gyre job wait: the last lines of {} (`gyre job logs {}` shows all):\n", file, shown_place(job));
-    std::istringstream all(text);
+    std::istringstream all{std::string(jobs::client::last_lines(text, kLastLines))};
     for (std::string line; std::getline(all, line);) fmt::print(stderr, "  {}\n", cli::printable(line));
     return;
   }
@@ -166,11 +161,11 @@ void show_last_lines(Session& session, const JobName& job) {
 
 int wait_for_job(const JobOptions& options, bool quiet, const Environment& environment) {
   const std::string where = "gyre job wait";
-  RemoteJobView view(options.remote, environment);
+  JobView view(cli::live_options_from_environment());
   try {
     Session session = options.remote.session(environment, kPatience, [&] { view.tick(); });
     const JobName place = options.find(session, environment);
-    if (!quiet) view.watch(place);
+    if (!quiet && view.draws()) view.watch(shown_place(place), look_at(options.remote, environment, place));
     const Json job = follow_events(session, place, [&](const std::string& line) {
       if (!quiet) view.say(where + ": " + line);
     });

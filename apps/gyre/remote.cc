@@ -18,6 +18,7 @@
 #include "gyre/base/error.h"
 #include "gyre/base/process.h"
 #include "gyre/cli/yaml.h"
+#include "gyre/jobs/resources/json.h"
 
 namespace gyre::app {
 
@@ -27,9 +28,8 @@ constexpr int kGonePollMs = 100;
 
 /// Seconds since 1970.
 std::optional<std::int64_t> seconds_of(const std::string& iso_8601) {
-  std::tm fields{};
-  if (::strptime(iso_8601.c_str(), "%Y-%m-%dT%H:%M:%S", &fields) == nullptr) return std::nullopt;
-  return ::timegm(&fields);
+  const auto time = jobs::resources::time_from_iso_8601(iso_8601);
+  return time ? std::optional(*time / 1'000'000) : std::nullopt;
 }
 
 }  // namespace
@@ -119,18 +119,7 @@ std::string shown_duration(const std::string& from, const std::string& to) {
   const auto begin = seconds_of(from);
   const auto end = to.empty() ? std::optional<std::int64_t>(std::time(nullptr)) : seconds_of(to);
   if (!begin || !end) return "";
-  return shown_seconds(*end - *begin);
-}
-
-std::string shown_seconds(std::int64_t seconds) {
-  seconds = std::max<std::int64_t>(0, seconds);
-  constexpr std::int64_t kMinute = 60;
-  constexpr std::int64_t kHour = 3'600;
-  constexpr std::int64_t kDay = 86'400;
-  if (seconds >= kDay) return fmt::format("{}d{:02}h", seconds / kDay, seconds % kDay / kHour);
-  if (seconds >= kHour) return fmt::format("{}h{:02}m", seconds / kHour, seconds % kHour / kMinute);
-  if (seconds >= kMinute) return fmt::format("{}m{:02}s", seconds / kMinute, seconds % kMinute);
-  return fmt::format("{}s", seconds);
+  return cli::shown_seconds(*end - *begin);
 }
 
 std::string shown_fields(const std::vector<std::pair<std::string, std::string>>& fields) {

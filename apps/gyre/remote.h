@@ -57,8 +57,6 @@ std::string table_of(const std::vector<Json>& resources, const std::vector<Colum
 std::string shown_time(const std::string& iso_8601);
 /// "2m10s" between two of them; up to now where `to` is empty; empty where `from` is.
 std::string shown_duration(const std::string& from, const std::string& to);
-/// "2m10s"
-std::string shown_seconds(std::int64_t seconds);
 /// A line for each name with a value, in two columns.
 std::string shown_fields(const std::vector<std::pair<std::string, std::string>>& fields);
 

@@ -95,4 +95,15 @@ std::string Table::text() const {
   return text;
 }
 
+std::string shown_seconds(std::int64_t seconds) {
+  seconds = std::max<std::int64_t>(0, seconds);
+  constexpr std::int64_t kMinute = 60;
+  constexpr std::int64_t kHour = 3'600;
+  constexpr std::int64_t kDay = 86'400;
+  if (seconds >= kDay) return fmt::format("{}d{:02}h", seconds / kDay, seconds % kDay / kHour);
+  if (seconds >= kHour) return fmt::format("{}h{:02}m", seconds / kHour, seconds % kHour / kMinute);
+  if (seconds >= kMinute) return fmt::format("{}m{:02}s", seconds / kMinute, seconds % kMinute);
+  return fmt::format("{}s", seconds);
+}
+
 }  // namespace gyre::cli

@@ -14,6 +14,9 @@ std::string printable(std::string_view text);
 /// "12 B", "1.2 MB": powers of 1024.
 std::string shown_bytes(std::uint64_t bytes);
 
+/// "2m10s"
+std::string shown_seconds(std::int64_t seconds);
+
 /// Rows of text under their headings, in columns as wide as they must be. Cells are shown printable().
 class Table {
  public:

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -19,6 +20,16 @@ constexpr std::string_view kEnding = ".txt";
 bool is_log(std::string_view name) {
   if (!name.ends_with(kEnding)) return false;
   return name.starts_with(kStreams[0]) || name.starts_with(kStreams[1]);
+}
+
+std::string_view last_lines(std::string_view text, std::size_t most) {
+  if (text.ends_with('\n')) text.remove_suffix(1);
+  std::size_t end = text.size();  // Of the lines before those that are wanted.
+  for (; most > 0; --most) {
+    end = end == 0 ? std::string_view::npos : text.rfind('\n', end - 1);
+    if (end == std::string_view::npos) return text;
+  }
+  return text.substr(std::min(end + 1, text.size()));
 }
 
 /// "job_prep" of "stdout-job_prep.txt"; empty of "stdout.txt".

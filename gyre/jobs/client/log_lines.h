@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <string>
@@ -12,6 +13,9 @@ enum class LogStream { kOut, kError };
 
 /// Whether a file of a job's log directory is a log of its processes, which names end a "stdout…txt" or "stderr…txt".
 bool is_log(std::string_view name);
+
+/// The last lines of a text, at most `most` of them.
+std::string_view last_lines(std::string_view text, std::size_t most);
 
 /// Makes one readable stream of the files of a job's log directory: "stdout.txt" and "stderr.txt" as they are, lines of
 /// any other file with its name in front ("[job_prep] …"). Pieces never split a character of UTF-8, unless the file

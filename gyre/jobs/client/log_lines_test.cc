@@ -73,5 +73,12 @@ TEST_F(LogLinesTest, only_names_of_logs_are_logs) {
   EXPECT_FALSE(is_log("result.txt"));
 }
 
+TEST(LastLines, are_as_many_as_there_are_and_as_are_wanted) {
+  EXPECT_EQ(last_lines("a\nb\nc\n", 2), "b\nc");
+  EXPECT_EQ(last_lines("a\nb", 5), "a\nb");
+  EXPECT_EQ(last_lines("\na", 1), "a");
+  EXPECT_EQ(last_lines("", 3), "");
+}
+
 }  // namespace
 }  // namespace gyre::jobs::client

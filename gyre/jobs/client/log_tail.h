@@ -1,23 +1,24 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
 
 #include "gyre/jobs/client/log_lines.h"
-#include "gyre/jobs/client/session.h"
+#include "gyre/jobs/client/log_source.h"
 
 namespace gyre::jobs::client {
 
-/// Reads a job's logs from its server, in parts, as they grow: each byte once, whatever happens to server and
-/// connection in between (the session's patience permitting). A job that was queued again may have new files of the
-/// same names: those are read from their beginning. Not thread-safe.
+/// Reads a job's logs, in parts, as they grow: each byte once, whatever happens to server and connection in between. A
+/// job that was queued again may have new files of the same names: those are read from their beginning. Not
+/// thread-safe.
 class LogTail {
  public:
   /// `files`: only these, as they are; all logs of the job's processes where it is empty.
-  LogTail(Session& session, resources::JobName job, std::set<std::string> files, LogLines::Sink sink);
+  LogTail(LogSource& source, std::set<std::string> files, LogLines::Sink sink);
 
   /// What is new since the last call. True when nothing comes any more: the job has ended, and everything was read.
   bool read_new();
@@ -25,8 +26,9 @@ class LogTail {
   /// What there is now, also lines and characters that have not ended. True as read_new().
   bool read_all();
 
-  /// Calls read_new() until it is true: often while something comes, about once a second while nothing does.
-  void follow();
+  /// Calls read_new() until it is true: often while something comes, about once a second while nothing does; and
+  /// `meanwhile` in between.
+  void follow(const std::function<void()>& meanwhile = [] {});
 
   /// Whether anything was read at all.
   bool found_logs() const { return !shown_.empty(); }
@@ -37,14 +39,12 @@ class LogTail {
     std::uint64_t bytes = 0;
   };
 
-  bool job_has_ended();
-  /// Whether nothing comes any more, as the server knew before it listed the files; nothing where the job has no log
+  /// Whether nothing comes any more, as was known before the files were listed; nothing where the job has no log
   /// directory yet.
   std::optional<bool> read_listed();
-  void read_file(const std::string& name, const std::string& identity, std::uint64_t size);
+  void read_file(const LogFile& file);
 
-  Session& session_;
-  resources::JobName job_;
+  LogSource& source_;
   std::set<std::string> files_;
   LogLines lines_;
   std::map<std::string, Shown> shown_;  // By file name.

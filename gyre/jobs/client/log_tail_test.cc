@@ -2,6 +2,7 @@
 #include "gyre/jobs/client/log_tail.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <thread>
 
@@ -23,14 +24,16 @@ class LogTailTest : public ClientTest {
 
 TEST_F(LogTailTest, a_job_that_has_not_begun_has_no_logs_and_that_is_no_failure) {
   Session session = session_of("ada-token");
-  LogTail tail(session, kPlace, {}, sink());
+  ServerLogs logs_of_job(session, kPlace);
+  LogTail tail(logs_of_job, {}, sink());
   EXPECT_FALSE(tail.read_new());
   EXPECT_FALSE(tail.found_logs());
 }
 
 TEST_F(LogTailTest, bytes_come_once_and_those_of_the_last_moment_too) {
   Session session = session_of("ada-token");
-  LogTail tail(session, kPlace, {}, sink());
+  ServerLogs logs_of_job(session, kPlace);
+  LogTail tail(logs_of_job, {}, sink());
   write_log("j", "stdout.txt", "one\n");
   EXPECT_FALSE(tail.read_new());
   write_log("j", "stdout.txt", "two\n");
@@ -45,7 +48,8 @@ TEST_F(LogTailTest, bytes_come_once_and_those_of_the_last_moment_too) {
 
 TEST_F(LogTailTest, a_file_that_was_made_again_is_read_from_its_beginning) {
   Session session = session_of("ada-token");
-  LogTail tail(session, kPlace, {}, sink());
+  ServerLogs logs_of_job(session, kPlace);
+  LogTail tail(logs_of_job, {}, sink());
   write_log("j", "stdout.txt", "first attempt\n");
   tail.read_new();
   // Both exist for a moment, so that the new one's inode is another one; and it is longer than what was read.
@@ -57,7 +61,8 @@ TEST_F(LogTailTest, a_file_that_was_made_again_is_read_from_its_beginning) {
 
 TEST_F(LogTailTest, a_restart_of_the_server_costs_no_byte_and_doubles_none) {
   Session session = session_of("ada-token", std::chrono::seconds(30));
-  LogTail tail(session, kPlace, {}, sink());
+  ServerLogs logs_of_job(session, kPlace);
+  LogTail tail(logs_of_job, {}, sink());
   write_log("j", "stdout.txt", "before\n");
   tail.read_new();
   start_again();
@@ -75,7 +80,8 @@ TEST_F(LogTailTest, following_ends_with_the_job_whatever_is_written_meanwhile) {
     for (std::size_t at = 0; at < expected.size(); at += 7) write_log("j", "stdout.txt", expected.substr(at, 7));
     finish_job();
   });
-  LogTail tail(session, kPlace, {}, sink());
+  ServerLogs logs_of_job(session, kPlace);
+  LogTail tail(logs_of_job, {}, sink());
   tail.follow();
   writer.join();
   EXPECT_EQ(out_, expected);
@@ -85,9 +91,30 @@ TEST_F(LogTailTest, one_file_alone_is_shown_as_it_is) {
   write_log("j", "execution.log", "began\n");
   write_log("j", "stdout.txt", "not this\n");
   Session session = session_of("ada-token");
-  LogTail tail(session, kPlace, {"execution.log"}, sink());
+  ServerLogs logs_of_job(session, kPlace);
+  LogTail tail(logs_of_job, {"execution.log"}, sink());
   tail.read_all();
   EXPECT_EQ(out_, "began\n");
+}
+
+// `gyre job run` has no server in between.
+TEST_F(LogTailTest, a_folder_of_this_machine_is_read_alike_and_nothing_but_its_regular_files) {
+  std::filesystem::path folder;
+  bool ended = false;
+  FolderLogs folder_logs([&] { return folder; }, [&] { return ended; });
+  LogTail tail(folder_logs, {}, sink());
+  EXPECT_FALSE(tail.read_new());
+  write_log("j", "stdout.txt", "one\n");
+  write_log("j", "stderr-wk-0.txt", "a warning");
+  std::filesystem::create_symlink("/etc/hostname", logs() / "stdout-link.txt");
+  ASSERT_EQ(::mkfifo((logs() / "stdout-pipe.txt").c_str(), 0600), 0);
+  folder = logs();
+  EXPECT_FALSE(tail.read_new());
+  EXPECT_EQ(out_, "one\n");
+  EXPECT_EQ(error_, "");
+  ended = true;
+  EXPECT_TRUE(tail.read_new());
+  EXPECT_EQ(error_, "[wk-0] a warning\n");
 }
 
 }  // namespace
