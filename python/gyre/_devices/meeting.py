@@ -80,7 +80,8 @@ def _exchanged(exchange: Callable[[torch.Tensor], torch.Tensor], record: str) ->
 
 def identity_of(device: torch.device) -> str:
     """What tells it from all other devices of its host; empty if that is not known."""
-    properties = getattr(torch.get_device_module(device.type), "get_device_properties", None)
+    module = getattr(torch, device.type, None)  # Not all devices that a backend may be named for have one.
+    properties = getattr(module, "get_device_properties", None)
     if properties is None:
         return ""
     found = properties(device)
