@@ -18,11 +18,12 @@ class Optimizer:
     momentum: float = 0.0
     weight_decay: float = 0.0
     kind: str = "SGD"
-    epsilon: float = 1e-8
+    epsilon: float | None = None  # torch's own.
     state: dict[int, dict[str, np.ndarray]] = field(default_factory=dict)
     steps: dict[int, int] = field(default_factory=dict)
 
     def step(self, values: Tensors, gradients: Gradients) -> None:
+        epsilon = self.epsilon or (1e-10 if self.kind == "Adagrad" else 1e-8)
         for i, own in enumerate(gradients):
             if own is None:
                 continue
@@ -31,15 +32,15 @@ class Optimizer:
             count = self.steps[i] = self.steps.get(i, 0) + 1
             if self.kind == "RMSprop":
                 kept["second"] = 0.99 * kept["second"] + 0.01 * gradient**2
-                kept["first"] = self.momentum * kept["first"] + gradient / (np.sqrt(kept["second"]) + self.epsilon)
+                kept["first"] = self.momentum * kept["first"] + gradient / (np.sqrt(kept["second"]) + epsilon)
                 values[i] = values[i] - self.rate * kept["first"]
             elif self.kind == "Adagrad":
                 kept["second"] = kept["second"] + gradient**2
-                values[i] = values[i] - self.rate * gradient / (np.sqrt(kept["second"]) + self.epsilon)
+                values[i] = values[i] - self.rate * gradient / (np.sqrt(kept["second"]) + epsilon)
             elif self.kind == "Adam":
                 kept["first"] = 0.9 * kept["first"] + 0.1 * gradient
                 kept["second"] = 0.999 * kept["second"] + 0.001 * gradient**2
-                root = np.sqrt(kept["second"] / (1 - 0.999**count)) + self.epsilon
+                root = np.sqrt(kept["second"] / (1 - 0.999**count)) + epsilon
                 values[i] = values[i] - self.rate * kept["first"] / (1 - 0.9**count) / root
             else:
                 kept["first"] = gradient if count == 1 else self.momentum * kept["first"] + gradient
