@@ -325,7 +325,7 @@ def test_random_histories_agree_with_the_source(gyre: Path, tmp_path: Path, seed
                     damaged += 1
             elif act == "members":
                 members = sorted({*generator.sample(range(3), 2), *up})
-                nodes.ask(generator.choice(up), "members", "--set", nodes.named(members))
+                nodes.set_members(generator.choice(up), members)
                 lost += 1
         sent = server.sent_bytes
         assert total * 0.5 < sent <= total * (1 + lost) + damaged * 300_000

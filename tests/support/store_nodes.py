@@ -104,14 +104,25 @@ class StoreNodes:
         return (self.folder / f"log{node}").read_text()
 
     def ask(self, node: int, verb: str, *words: str) -> bytes:
-        done = subprocess.run(
+        done = self._run(node, verb, *words)
+        assert done.returncode == 0, done.stderr.decode() + self.log(node)
+        return done.stdout
+
+    def set_members(self, node: int, members: Sequence[int]) -> None:
+        """A node that has just started tells the others of its own list: then the command asks to be given again."""
+        for _ in range(3):
+            done = self._run(node, "members", "--set", self.named(members))
+            if b"give the same command again" not in done.stderr:
+                break
+        assert done.returncode == 0, done.stderr.decode() + self.log(node)
+
+    def _run(self, node: int, verb: str, *words: str) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
             [*self.prefixes[node], str(self.gyre), "store", verb, "--store-dir", str(self.store_dir(node)), *words],
             capture_output=True,
             timeout=READ_SECONDS,
             check=False,
         )
-        assert done.returncode == 0, done.stderr.decode() + self.log(node)
-        return done.stdout
 
     def read(self, node: int, *names: str) -> bytes:
         """The contents of these files, one after the other."""
