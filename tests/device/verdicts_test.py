@@ -223,7 +223,9 @@ def body_on_a_device_that_hangs() -> None:
     assert "the network hangs, not the program" in warning
     failure = failure_of_the_group()
     assert "has not finished it after" in str(failure), failure
-    print("done", flush=True)
+    print(f"done on rank {dist.get_rank()}", flush=True)
+    for rank in range(SIZE):
+        said(f"done on rank {rank}")  # A rank that has gone would be the failure of those that look later.
     os._exit(0)  # The device hangs still.
 
 

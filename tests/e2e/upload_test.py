@@ -112,7 +112,7 @@ def test_what_goes_up_comes_back_and_goes_up_once(place: Place, tmp_path: Path, 
 
 @pytest.mark.parametrize("place", STORES, indirect=True)
 def test_the_same_bytes_in_another_encoding_are_another_object(place: Place, tmp_path: Path) -> None:
-    """Who corrects a forgotten --content-encoding must not be told that everything is there already."""
+    """A corrected --content-encoding is not taken for what is there already."""
     write_files(tmp_path / "set", {"a.gz": gzip.compress(b"a" * 1000), "b.gz": gzip.compress(b"b")})
     encoded = ["--content-encoding", "gzip"]
     for words, sent in (([], 2), ([], 0), (encoded, 2), (encoded, 0), ([], 2)):

@@ -13,7 +13,7 @@ namespace gyre::jobs::resources {
 
 /// "2018-06-01T12:00:00.123456Z".
 std::string iso_8601_time(TimeUs time);
-/// Fractions of a second are optional, and so is what stands behind them. Nothing for a text that is no such time.
+/// Fractions of a second are optional, and so is what follows them. nullopt if the text is not a time in this format.
 std::optional<TimeUs> time_from_iso_8601(const std::string& text);
 
 /// The `id` of a resource: its path in the interface.

@@ -3,12 +3,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
+#include <optional>
 #include <span>
-#include <string_view>
-#include <utility>
 
 #include "gyre/base/error.h"
+#include "gyre/base/gpus.h"
 #include "gyre/base/parse.h"
 #include "gyre/base/process.h"
 #include "gyre/launch/internal/rank_environment.h"
@@ -22,28 +23,43 @@ constexpr int kMostDevices = 1024;
 constexpr std::array<const char*, 4> kMasks = {"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK",
                                                "ASCEND_RT_VISIBLE_DEVICES"};
 
+/// Unlike variable_of(), tells a mask that hides all devices from none.
+std::optional<std::string> mask_in(const std::vector<std::string>& environment, const std::string& name) {
+  const auto found =
+      std::ranges::find_if(environment, [&](const std::string& entry) { return entry.starts_with(name + "="); });
+  return found == environment.end() ? std::nullopt : std::optional(found->substr(name.size() + 1));
+}
+
+Error too_few(int local_rank, std::size_t count, const std::string& there) {
+  return {ErrorCode::kInvalidArgument,
+          fmt::format("rank {} of this host is to have {} of its own (--devices-per-rank), but {}", local_rank,
+                      count == 1 ? "a device" : fmt::format("{} devices", count), there)};
+}
+
 }  // namespace
 
-void set_device_masks(std::vector<std::string>& environment, int local_rank) {
+void set_device_masks(std::vector<std::string>& environment, int local_rank, const std::filesystem::path& devices) {
   const std::string wanted = variable_of(environment, kDevicesPerRank);
   if (wanted.empty()) return;
   const auto count = static_cast<std::size_t>(parse_integer(wanted, kDevicesPerRank, 1, kMostDevices));
   const std::size_t first = static_cast<std::size_t>(local_rank) * count;
-  std::vector<std::pair<const char*, std::string>> there;
+  bool masked = false;
   for (const char* name : kMasks) {
-    if (std::string mask = variable_of(environment, name); !mask.empty()) there.emplace_back(name, std::move(mask));
-  }
-  for (const auto& [name, mask] : there) {
-    const std::vector<std::string> devices = split(mask, ',');
-    if (devices.size() < first + count) {
-      throw Error(
-          ErrorCode::kInvalidArgument,
-          fmt::format("rank {} of this host is to have {} of its own (--devices-per-rank), but {} names {}", local_rank,
-                      count == 1 ? "a device" : fmt::format("{} devices", count), name, devices.size()));
+    const std::optional<std::string> mask = mask_in(environment, name);
+    if (!mask) continue;
+    const std::vector<std::string> named = find_gpus(mask);
+    if (named.size() < first + count) {
+      throw too_few(local_rank, count, fmt::format("{} names {}", name, named.size()));
     }
-    set_variable(environment, name, fmt::format("{}", fmt::join(std::span(devices).subspan(first, count), ",")));
+    set_variable(environment, name, fmt::format("{}", fmt::join(std::span(named).subspan(first, count), ",")));
+    masked = true;
   }
-  if (!there.empty()) return;
+  if (masked) return;
+  // Other vendors' devices are not counted.
+  const std::size_t gpus = find_gpus(std::nullopt, devices).size();
+  if (gpus > 0 && gpus < first + count) {
+    throw too_few(local_rank, count, fmt::format("the host has {} NVIDIA GPU{}", gpus, gpus == 1 ? "" : "s"));
+  }
   std::vector<std::size_t> numbers;
   for (std::size_t device = first; device < first + count; ++device) numbers.push_back(device);
   for (const char* name : kMasks) set_variable(environment, name, fmt::format("{}", fmt::join(numbers, ",")));

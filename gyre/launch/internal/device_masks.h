@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -10,7 +11,9 @@ constexpr const char* kDevicesPerRank = "GYRE_DEVICES_PER_RANK";
 
 /// Where `environment` has kDevicesPerRank, shows the rank that is number `local_rank` of its host that many devices:
 /// its share of the masks that are there (CUDA_VISIBLE_DEVICES and those of other vendors), or of all devices where
-/// there is none. Error(kInvalidArgument) for masks that name too few. Pure.
-void set_device_masks(std::vector<std::string>& environment, int local_rank);
+/// there is none. Error(kInvalidArgument) for masks that name too few (an empty one names none), and for too few NVIDIA
+/// GPUs in `devices`, unless there are none at all.
+void set_device_masks(std::vector<std::string>& environment, int local_rank,
+                      const std::filesystem::path& devices = "/dev");
 
 }  // namespace gyre::launch

@@ -37,7 +37,7 @@ struct JobEnvironment {
 /// The environment of one rank (`local_rank`, from 0, is its number on this host): `inherited` without the variables of
 /// a launcher above us, plus ours and those that torchrun sets. OMP_NUM_THREADS is the rank's share of the cores unless
 /// the user has set it, and PYTHONUNBUFFERED is 1 unless the user has set it, to nothing even. Devices are masked as
-/// set_device_masks() says, whose error it throws. Pure.
+/// set_device_masks() says, whose error it throws. Pure but for the GPUs that this one counts.
 std::vector<std::string> rank_environment(const JobEnvironment& job, int local_rank);
 
 /// Puts NAME=VALUE in the place of what `environment` says of `name`.

@@ -5,10 +5,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <numeric>
 #include <string>
+#include <vector>
 
 #include "gyre/base/error.h"
+#include "gyre/launch/internal/device_masks.h"
 
 namespace gyre::launch {
 namespace {
@@ -151,6 +156,33 @@ TEST(rank_environment, gives_each_rank_its_share_of_the_devices) {
     EXPECT_THAT(error.what(), HasSubstr("rank 2 of this host is to have 2 devices of its own"));
     EXPECT_THAT(error.what(), HasSubstr("CUDA_VISIBLE_DEVICES names 4"));
   }
+}
+
+TEST(rank_environment, shows_no_device_that_is_hidden_or_not_there) {
+  JobEnvironment job = job_of(1, 8);
+  job.inherited = {"GYRE_DEVICES_PER_RANK=1", "CUDA_VISIBLE_DEVICES="};
+  try {
+    rank_environment(job, 0);
+    FAIL() << "all devices are hidden";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("CUDA_VISIBLE_DEVICES names 0"));
+  }
+  std::string pattern = "/tmp/gyre-devices-XXXXXX";
+  const std::filesystem::path devices = ::mkdtemp(pattern.data());
+  for (const char* name : {"nvidia0", "nvidia1", "nvidiactl"}) std::ofstream(devices / name) << "";
+  std::vector<std::string> environment = {"GYRE_DEVICES_PER_RANK=1"};
+  set_device_masks(environment, 1, devices);
+  EXPECT_THAT(environment, Contains("CUDA_VISIBLE_DEVICES=1"));
+  environment = {"GYRE_DEVICES_PER_RANK=1"};
+  try {
+    set_device_masks(environment, 2, devices);
+    FAIL() << "a rank without a device";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "rank 2 of this host is to have a device of its own (--devices-per-rank), but the host has 2 NVIDIA "
+                 "GPUs");
+  }
+  std::filesystem::remove_all(devices);
 }
 
 TEST(rank_environment, leaves_parameter_servers_without_devices_of_their_own) {

@@ -22,7 +22,7 @@ struct Member {
   friend bool operator==(const Member&, const Member&) = default;
 };
 
-/// Who makes up a store. A later list replaces an earlier one.
+/// The nodes of a store. A later list replaces an earlier one.
 struct Members {
   std::uint32_t epoch = 1;
   std::vector<Member> nodes{};  ///< By id.

@@ -73,10 +73,10 @@ class Node {
   /// some of it is not. Error as read().
   bool serve(const Piece& chunk, Reading& reading, bool only_if_present);
 
-  /// Another node's members replace those of now where they are later.
+  /// Another node's list replaces the current one if it is later.
   void learn_members(Members members);
-  /// Members of the next epoch, of a person, replace those of now, and are announced to all, the old ones included.
-  /// Others, which were made of a list that is no longer that of now, do not.
+  /// A person's change: replaces the current members if it is of the next epoch, and is announced to all nodes,
+  /// including those that leave. Ignored if it was made from a list that has been replaced meanwhile.
   void change_members(Members members);
 
   /// Another node has connected to this one.

@@ -183,7 +183,7 @@ void Server::add(std::unique_ptr<net::Stream> stream, Kind kind) {
 
 bool Server::close_one() {
   for (Connection& connection : connections_) {
-    // Who asks just now finds the connection closed, and makes another one.
+    // A client that is about to ask finds the connection closed, and opens another one.
     if (!connection.rests.exchange(false)) continue;
     ::shutdown(connection.stream->fd(), SHUT_RDWR);
     return true;

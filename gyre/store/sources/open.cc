@@ -116,7 +116,7 @@ AzureIdentity identity_of(const std::string& source, const UrlParts& url, const 
   if (!named && !is_azure_host(split_url(place.endpoint)->authority, account)) {
     if (!account.has_secret()) return {};
     throw wrong(source,
-                "it is no endpoint of Azure Storage that is known, so neither SAS nor key is sent there; if it is the "
+                "this is not a known endpoint of Azure Storage, so neither the SAS nor the key is sent there; if it is your "
                 "account's, name it in AZURE_STORAGE_CONNECTION_STRING (BlobEndpoint=…), or append the SAS to the URL");
   }
   AzureIdentity identity;

@@ -52,7 +52,7 @@ Credentials credentials_from(const std::vector<std::string>& environment);
 /// * a path, or `file://PATH`.
 ///
 /// A SAS or a key of the credentials goes to Azure's own endpoints alone, and to the one that the connection string
-/// names; a SAS in a URL to that URL's server. Nobody is followed elsewhere: a redirection is an error.
+/// names; a SAS in a URL to that URL's server. Redirects are not followed: they are errors.
 ///
 /// Error(kInvalidArgument) says what is wrong with a name; kNotFound for an `@FILE` that is not there. Nothing is read
 /// from the source yet.

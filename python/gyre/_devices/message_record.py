@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from gyre._devices.record import DISAGREEMENT
 from gyre._program_position import PlaceInProgram, place_in_program
 from gyre._tensors.memory import DATA_TYPE_NUMBERS, memory_of
 from gyre.core import _core
@@ -143,7 +144,7 @@ class MessageRecord:
             if note.method == "recv":
                 sides.reverse()
             raise MismatchError(
-                f"{self._title}: the ranks disagree about a message (number {note.number} between them in this "
+                f"{self._title}: {DISAGREEMENT} (number {note.number} between them in this "
                 f"direction): {'; '.join(sides)}"
             )
 

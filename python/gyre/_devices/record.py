@@ -26,7 +26,10 @@ from gyre._runtime import Runtime
 from gyre._tensors.requests import make_request
 from gyre._torch_private import flight_record
 from gyre.core import _core
-from gyre.errors import Error, MismatchError, ShutDownError, TimeoutError
+from gyre.errors import AbortedError, Error, MismatchError, ShutDownError, TimeoutError
+
+# In the errors about messages that differ.
+DISAGREEMENT = "the ranks disagree about a message"
 
 _LOOK_SECONDS = 0.1
 # For the other ranks' lines after a mismatch, which all of them see within milliseconds.
@@ -174,6 +177,8 @@ class Record:
 
     def fail(self, failure: Error) -> None:
         """Ends the group; on the record's thread."""
+        if isinstance(failure, AbortedError) and DISAGREEMENT in str(failure):
+            failure = MismatchError(str(failure))  # Another rank found it first, and ended the group with these words.
         self.failure = failure
         # The program may be waiting for the device, where no error can reach it.
         logging.getLogger("gyre").error("rank %d: %s", self._runtime.rank, failure)

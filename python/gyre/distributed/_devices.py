@@ -99,7 +99,7 @@ class OtherDevices:
         signature = signature_of(method, self._place.size, arguments, options)
         if (id(group), None) in self._connected:
             try:
-                work = function(*arguments, **options)
+                work = self._done_by(function, arguments, options)
             except BaseException:
                 self._owner.withdraw_collective(number)  # The library has refused it, perhaps on this rank alone.
                 raise
@@ -109,13 +109,23 @@ class OtherDevices:
             entry = record.enter(number, method, signature)
             if not self._can_use(group, device):
                 return STAGED
-            work = function(*arguments, **options)
+            work = self._done_by(function, arguments, options)
             self._connected.add((id(group), None))
         if work is not None:
             record.note_work(entry, work)
             if progress.is_followed(self._owner.gyre_runtime):
                 self._follow(method, entry, work, arguments)
         return work
+
+    def _done_by(self, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """The library's work. If the group was ended meanwhile, the library's error is a consequence: its cause is
+        raised."""
+        try:
+            return function(*arguments, **options)
+        except RuntimeError:
+            if self._record.failure is None:
+                raise
+            raise of_torch(self._record.tell()) from None
 
     def _follow(self, method: str, entry: Entry, work: Any, arguments: tuple[Any, ...]) -> None:
         """For the timeline, and `gyre explain`."""
@@ -177,7 +187,7 @@ class OtherDevices:
         is_first = (group, peer) not in self._connected
         if is_first:
             self._message_record.enter(method, arguments[0][0], peer)
-        work = function(*arguments, **options)
+        work = self._done_by(function, arguments, options)
         if not is_first:
             self._message_record.enter(method, arguments[0][0], peer)
         self._connected.add((group, peer))
