@@ -120,7 +120,9 @@ int RunCommand::rank_count() const {
   if (ranks_per_node_ == "gpu") {
     const int gpus = count_gpus(environment_variable("CUDA_VISIBLE_DEVICES"));
     if (gpus > 0) return std::min(gpus, launch::kMostRanksPerHost);
-    throw UsageError("--nproc-per-node gpu: no NVIDIA GPU is visible here (/dev/nvidia0 and so on, CUDA_VISIBLE_DEVICES); give a number");
+    throw UsageError(
+        "--nproc-per-node gpu: no NVIDIA GPU is visible here (/dev/nvidia0 and so on, CUDA_VISIBLE_DEVICES); give a "
+        "number");
   }
   if (ranks_per_node_ == "auto" || ranks_per_node_ == "cpu") return usable_cores();
   if (!ranks_per_node_.empty()) {

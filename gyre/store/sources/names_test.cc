@@ -266,7 +266,7 @@ TEST(Open, SendsNoSecretToAHostThatOnlyLooksLikeAzures) {
   const auto said = [](const std::string& name, const Credentials& credentials) {
     return message_of([&] { open_source(name, credentials); });
   };
-  const std::string refusal = "neither SAS nor key is sent there";
+  const std::string refusal = "neither the SAS nor the key is sent there";
   for (const std::string name : {"https://a.blob.core.example.com/c", "https://a.blob.core.windows.net.example.com/c",
                                  "https://example.com\\.blob.core.windows.net/c", "az://c@example.com/d",
                                  "az://c@a.blob.core.example.com/d", "abfss://c@a.dfs.core.example.com/d"}) {
