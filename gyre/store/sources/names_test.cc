@@ -138,11 +138,12 @@ TEST(AzureListing, ReadsAPageAndLeavesFoldersOut) {
 }
 
 TEST(AzureListing, RefusesWhatIsNone) {
-  for (const char* text : {"", "<html></html>", "no xml", "<EnumerationResults></EnumerationResults>",
-                           "<EnumerationResults><Blobs><Blob><Name>a</Name></Blob></Blobs></EnumerationResults>",
-                           "<EnumerationResults><Blobs><Blob><Name>a</Name><Properties><Content-Length>-1</"
-                           "Content-Length></Properties></Blob>"
-                           "</Blobs></EnumerationResults>"}) {
+  constexpr const char* kNegativeLength =
+      "<EnumerationResults><Blobs><Blob><Name>a</Name><Properties><Content-Length>-1</Content-Length></Properties>"
+      "</Blob></Blobs></EnumerationResults>";
+  for (const char* text :
+       {"", "<html></html>", "no xml", "<EnumerationResults></EnumerationResults>",
+        "<EnumerationResults><Blobs><Blob><Name>a</Name></Blob></Blobs></EnumerationResults>", kNegativeLength}) {
     EXPECT_THAT(message_of([&] { parse_azure_page(text, "there"); }), HasSubstr("cannot read the listing of there"))
         << text;
   }

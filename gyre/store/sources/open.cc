@@ -115,9 +115,10 @@ AzureIdentity identity_of(const std::string& source, const UrlParts& url, const 
   const bool named = place.endpoint == account.endpoint;
   if (!named && !is_azure_host(split_url(place.endpoint)->authority, account)) {
     if (!account.has_secret()) return {};
-    throw wrong(source,
-                "this is not a known endpoint of Azure Storage, so neither the SAS nor the key is sent there; if it is your "
-                "account's, name it in AZURE_STORAGE_CONNECTION_STRING (BlobEndpoint=…), or append the SAS to the URL");
+    throw wrong(
+        source,
+        "this is not a known endpoint of Azure Storage, so neither the SAS nor the key is sent there; if it is your "
+        "account's, name it in AZURE_STORAGE_CONNECTION_STRING (BlobEndpoint=…), or append the SAS to the URL");
   }
   AzureIdentity identity;
   // What lets us into one account must not be tried on another one.
