@@ -6,7 +6,6 @@
 namespace gyre::jobs::api {
 namespace {
 
-using net::http::Method;
 using net::http::ServerEvent;
 using nlohmann::json;
 

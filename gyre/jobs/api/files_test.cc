@@ -12,7 +12,6 @@ namespace gyre::jobs::api {
 namespace {
 
 using net::http::HttpError;
-using net::http::Method;
 using nlohmann::json;
 
 class Files : public InterfaceTest {

@@ -119,13 +119,13 @@ class IsolationTest : public JobServiceTest {
   }
   /// Waits for its attempt to be planned.
   void submit_to_sleepy(const std::string& name) {
-    service_->submit(named(name), {job_of(1, "echo ran >> $AZ_BATCHAI_MOUNT_ROOT/share/times"), kSleepy, ""});
+    service_->submit(named(name), {job_of(1, "echo ran >> $AZ_BATCHAI_MOUNT_ROOT/share/times"), sleepy_, ""});
     EXPECT_TRUE(wait_until([&] { return events_of(name).find("attempt >planned") != std::string::npos; }));
   }
   void make_sleepy_cluster() {
     spec::ClusterSpec cluster = cluster_of(spec::ManualScale{1});
     cluster.gyre.driver = "slurm";
-    service_->create_cluster(kSleepy, cluster);
+    service_->create_cluster(sleepy_, cluster);
   }
   /// From submission to end, in milliseconds, one after the other.
   std::vector<double> times_of_jobs(const std::string& name, int count) {
@@ -141,7 +141,7 @@ class IsolationTest : public JobServiceTest {
     return times;
   }
 
-  const resources::ClusterName kSleepy{"w", "sleepy"};
+  const resources::ClusterName sleepy_{"w", "sleepy"};
   SleepyDriver::Moods moods_;
 };
 
@@ -153,7 +153,7 @@ TEST_F(IsolationTest, a_driver_that_sleeps_costs_the_jobs_of_another_cluster_not
   times_of_jobs("first", 2);
   const std::vector<double> awake = times_of_jobs("awake", count);
   moods_.asleep = true;
-  service_->submit(named("sleeps"), {job_of(1, "true"), kSleepy, ""});
+  service_->submit(named("sleeps"), {job_of(1, "true"), sleepy_, ""});
   EXPECT_TRUE(wait_until([&] { return moods_.sleepers > 0; }));
   const std::vector<double> asleep = times_of_jobs("asleep", count);
   EXPECT_EQ(moods_.sleepers, 1);
@@ -175,9 +175,9 @@ TEST_F(IsolationTest, a_service_starts_beside_a_driver_that_hangs_and_says_which
   start();
   submit("here", job_of(1, "true"));
   EXPECT_EQ(ended("here").execution_state, ExecutionState::kSucceeded);
-  EXPECT_TRUE(wait_until([&] { return !service_->cluster(kSleepy).errors.empty(); }));
-  EXPECT_THAT(service_->cluster(kSleepy).errors[0].message, HasSubstr("has not answered for 1"));
-  service_->submit(named("waits"), {job_of(1, "true"), kSleepy, ""});
+  EXPECT_TRUE(wait_until([&] { return !service_->cluster(sleepy_).errors.empty(); }));
+  EXPECT_THAT(service_->cluster(sleepy_).errors[0].message, HasSubstr("has not answered for 1"));
+  service_->submit(named("waits"), {job_of(1, "true"), sleepy_, ""});
   EXPECT_THAT(service_->why(named("waits")).message, HasSubstr("its cluster cannot be used"));
   wake();
   EXPECT_EQ(ended("waits").execution_state, ExecutionState::kSucceeded);
@@ -188,7 +188,7 @@ TEST_F(IsolationTest, a_job_and_a_cluster_that_do_not_answer_can_be_got_rid_of_a
   make_cluster(0);
   make_sleepy_cluster();
   service_->submit(named("stuck"),
-                   {job_of(1, "echo $$ > $AZ_BATCHAI_MOUNT_ROOT/share/pid; exec sleep 1000"), kSleepy, ""});
+                   {job_of(1, "echo $$ > $AZ_BATCHAI_MOUNT_ROOT/share/pid; exec sleep 1000"), sleepy_, ""});
   EXPECT_TRUE(wait_until([&] { return !content_of(share_ / "pid").empty(); }));
   const auto refusal = [](const auto& call) -> std::string {
     try {
@@ -200,18 +200,18 @@ TEST_F(IsolationTest, a_job_and_a_cluster_that_do_not_answer_can_be_got_rid_of_a
   };
   EXPECT_EQ(refusal([&] { service_->terminate_without_nodes(named("stuck")); }), "ClusterUsable");
   moods_.asleep = true;
-  EXPECT_TRUE(wait_until([&] { return !service_->cluster(kSleepy).errors.empty(); }));
+  EXPECT_TRUE(wait_until([&] { return !service_->cluster(sleepy_).errors.empty(); }));
   EXPECT_EQ(service_->terminate(named("stuck")).execution_state, ExecutionState::kTerminating);
   EXPECT_THAT(service_->why(named("stuck")).remedies.back(), HasSubstr("gyre job stop --force"));
-  EXPECT_EQ(refusal([&] { service_->delete_cluster(kSleepy); }), "ClusterInUse");
-  const std::string node = service_->nodes(kSleepy).front().name;
+  EXPECT_EQ(refusal([&] { service_->delete_cluster(sleepy_); }), "ClusterInUse");
+  const std::string node = service_->nodes(sleepy_).front().name;
   const resources::Job job = service_->terminate_without_nodes(named("stuck"));
   EXPECT_EQ(job.execution_state, ExecutionState::kFailed);
   ASSERT_EQ(job.execution_info.errors.size(), 1U);
   EXPECT_EQ(job.execution_info.errors[0].code, "JobLeftRunning");
   EXPECT_THAT(job.execution_info.errors[0].message, HasSubstr("may still run on " + node));
   EXPECT_EQ(refusal([&] { service_->retry(named("stuck")); }), "JobLeftRunning");
-  service_->delete_cluster(kSleepy);
+  service_->delete_cluster(sleepy_);
   EXPECT_TRUE(wait_until([&] { return service_->clusters("w", {}).items.size() == 1; }));
   const int pid = std::stoi(content_of(share_ / "pid"));
   EXPECT_EQ(::kill(pid, 0), 0);

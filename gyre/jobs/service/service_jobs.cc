@@ -145,7 +145,7 @@ resources::Page<resources::Job> Service::jobs(const std::string& workspace, cons
   } else {
     wanted.workspace = ledger.workspace(workspace).id;
   }
-  if (filter.state) wanted.state = *filter.state;
+  if (filter.state) wanted.state = filter.state;
   std::map<catalog::Id, std::string> experiments;
   const auto list = ledger.catalog.jobs().list(wanted, kept(page));
   resources::Page<resources::Job> result;

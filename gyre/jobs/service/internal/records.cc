@@ -81,7 +81,7 @@ KeptSpec split(const Spec& whole) {
   return result;
 }
 
-const std::string& whole_text(const std::string& text, const std::vector<catalog::Secret>& secrets) {
+std::string whole_text(const std::string& text, const std::vector<catalog::Secret>& secrets) {
   for (const catalog::Secret& secret : secrets) {
     if (secret.name == kWholeSpec) return secret.value;
   }
