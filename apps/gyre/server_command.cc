@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <spdlog/logger.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 #include <utility>
 
 #include "apps/gyre/end_signals.h"
+#include "apps/gyre/file_limit.h"
 #include "apps/gyre/job_user.h"
 #include "apps/gyre/program_start.h"
 #include "apps/gyre/remote.h"
@@ -186,16 +186,6 @@ std::string text_of(net::Endpoint endpoint, const std::string& fingerprint) {
     if (::gethostname(name.data(), name.size() - 1) == 0) endpoint.host = name.data();
   }
   return jobs::client::server_text({endpoint, endpoint.kind == net::Endpoint::Kind::kTcp ? fingerprint : ""});
-}
-
-/// As many files as the system lets this process open, within reason; returns how many that are.
-std::size_t raise_file_limit() {
-  constexpr rlim_t kEnough = 65'536;
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) throw system_error("cannot read the limit of open files", errno);
-  const rlim_t wanted = std::max(limit.rlim_cur, std::min(limit.rlim_max, kEnough));
-  if (const rlimit raised{wanted, limit.rlim_max}; ::setrlimit(RLIMIT_NOFILE, &raised) == 0) limit = raised;
-  return static_cast<std::size_t>(std::min(limit.rlim_cur, kEnough));
 }
 
 /// What leaves files for the catalog, agents, and the files that connections read.

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "apps/gyre/end_signals.h"
+#include "apps/gyre/file_limit.h"
 #include "apps/gyre/run_command.h"
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
@@ -186,6 +187,7 @@ int serve(const ServeOptions& options, const Environment& environment) {
   const auto endpoint = options.endpoint(node_options.members);
   const node::ChunkFolder folder(options.place.path(), options.secret(node_options.key));
   EndSignals signals;
+  raise_file_limit();  // The usual one, 1,024, is less than connections and chunks need.
   const UniqueFd lock = folder.take();
   if (options.encrypt && options.key_file.empty()) folder.remove_all();  // Nobody has their key any more.
   const store::NamePatterns patterns(options.include, options.exclude);

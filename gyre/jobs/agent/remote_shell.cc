@@ -208,6 +208,7 @@ int run_remote_shell(const std::vector<std::string>& arguments, const std::strin
 void serve_remote_shells(UniqueFd listening_socket, const net::JobKey& key, std::uint32_t node,
                          const std::vector<std::string>& environment) {
   constexpr int kReapEveryMs = 1000;
+  constexpr int kPauseAfterFailureMs = 100;
   for (;;) {
     pollfd wait{.fd = listening_socket.get(), .events = POLLIN, .revents = 0};
     ::poll(&wait, 1, kReapEveryMs);
@@ -217,7 +218,9 @@ void serve_remote_shells(UniqueFd listening_socket, const net::JobKey& key, std:
     try {
       connection = net::accept_from(listening_socket.get());
     } catch (const Error&) {
-      continue;  // It has gone again, or no descriptor is left; others may come.
+      // It has gone again, or no descriptor is left; then it still waits, and the socket stays ready.
+      ::poll(nullptr, 0, kPauseAfterFailureMs);
+      continue;
     }
     if (!connection) continue;
     const pid_t child = ::fork();

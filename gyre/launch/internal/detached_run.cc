@@ -32,6 +32,7 @@ using Json = nlohmann::json;
 
 constexpr int kProtocolVersion = 1;
 constexpr std::size_t kMostReaders = 16;
+constexpr std::chrono::milliseconds kPauseWithoutDescriptors{100};
 /// After its time a reader that still has records to get is waited for this long.
 constexpr std::chrono::seconds kFarewell{5};
 
@@ -212,9 +213,11 @@ bool DetachedRun::over() const {
 }
 
 void DetachedRun::wait_for_events() {
+  const auto pause = std::chrono::ceil<std::chrono::milliseconds>(accepts_from_ - SteadyClock::now()).count();
+  const short accepting = pause > 0 ? 0 : POLLIN;
   std::vector<pollfd> waits = {{.fd = signals_.fd(), .events = POLLIN, .revents = 0},
                                {.fd = ranks_.fd(), .events = POLLIN, .revents = 0},
-                               {.fd = listener_.socket.get(), .events = POLLIN, .revents = 0}};
+                               {.fd = listener_.socket.get(), .events = accepting, .revents = 0}};
   for (const RecordReader& reader : readers_) {
     const int events = POLLIN | (reader.has_more(log_) ? POLLOUT : 0);
     waits.push_back({.fd = reader.fd(), .events = static_cast<short>(events), .revents = 0});
@@ -226,6 +229,7 @@ void DetachedRun::wait_for_events() {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - now).count();
     timeout_ms = static_cast<int>(std::clamp<long long>(left, 0, 1'000'000));
   }
+  if (pause > 0 && (timeout_ms < 0 || timeout_ms > pause)) timeout_ms = static_cast<int>(pause);
   ::poll(waits.data(), waits.size(), timeout_ms);
 }
 
@@ -249,7 +253,9 @@ void DetachedRun::accept_readers() {
       readers_.emplace_back(std::move(connection));
     }
   } catch (const Error&) {
-    return;  // No descriptor is left, or the other side has gone: the ranks matter more than a reader.
+    // No descriptor is left, or the other side has gone: the ranks matter more than a reader. One that still waits
+    // would wake this loop again at once.
+    accepts_from_ = SteadyClock::now() + kPauseWithoutDescriptors;
   }
 }
 

@@ -57,6 +57,7 @@ class DetachedRun : private RankEvents {
   SignalSource signals_;
   RankSet ranks_;
   std::list<RecordReader> readers_;
+  SteadyClock::time_point accepts_from_{};  ///< Later than now after there was no descriptor for a reader.
   bool released_ = false;
   std::optional<SteadyClock::time_point> linger_until_;  ///< Set once the ranks have ended.
 };

@@ -72,18 +72,19 @@ void Acceptor::stop() {
 
 asio::awaitable<void> Acceptor::accept(std::shared_ptr<Listener> listener) {
   asio::steady_timer pause(context_);
+  bool exhausted = false;
   for (;;) {
     boost::system::error_code failure;
     co_await listener->async_wait(Listener::wait_read, asio::redirect_error(asio::use_awaitable, failure));
     if (failure) co_return;  // stop()
-    bool exhausted = false;
     try {
       take_waiting(listener->native_handle());
+      exhausted = false;
+      continue;
     } catch (const Error& error) {
-      log_refusal("somebody", error.what());
-      exhausted = true;
+      // Once: ten times a second, it would use up what is logged of refusals.
+      if (!std::exchange(exhausted, true)) log_refusal("somebody", error.what());
     }
-    if (!exhausted) continue;
     pause.expires_after(kPauseWithoutDescriptors);
     co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, failure));
   }

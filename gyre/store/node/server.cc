@@ -34,6 +34,9 @@ constexpr std::size_t kCatalogPartBytes = std::size_t{8} << 20;
 constexpr std::size_t kBufferBytes = 2 * Reading::kPieceBytes;
 /// Bytes that are sent together with the message that announces them: a record of TLS.
 constexpr std::size_t kWithAnnouncement = std::size_t{15} << 10;
+/// When the process has run out of descriptors or threads: time for others to give some back.
+constexpr int kPauseWhenExhaustedMs = 100;
+constexpr int kPauseForOneMs = 5;
 /// Who asked and does not read the reply is given up.
 constexpr std::chrono::milliseconds kSendLimit{60'000};
 
@@ -121,7 +124,9 @@ Server::~Server() {
   {
     const MutexLock lock(mutex_);
     ending_ = true;
-    for (Connection& connection : connections_) ::shutdown(connection.stream->fd(), SHUT_RDWR);
+    for (Connection& connection : connections_) {
+      if (connection.stream) ::shutdown(connection.stream->fd(), SHUT_RDWR);
+    }
   }
   // Nothing is added any more, and the threads only mark themselves.
   for (;;) {
@@ -134,24 +139,34 @@ Server::~Server() {
 }
 
 void Server::accept_clients() {
+  bool exhausted = false;
   for (;;) {
     std::array<pollfd, 2> waits{
         {{.fd = listener_.get(), .events = POLLIN, .revents = 0}, {.fd = stop_.get(), .events = POLLIN, .revents = 0}}};
     ::poll(waits.data(), waits.size(), -1);
     if (waits[1].revents != 0) return;
     try {
-      UniqueFd connection = net::accept_from(listener_.get());
-      if (!connection) continue;
-      const net::PeerCredentials peer = net::peer_credentials(connection.get());
-      if (peer.user != ::geteuid() && peer.user != 0) {
-        node_.options().logger->warn("the store refused process {} of user {}", peer.process, peer.user);
-        continue;
-      }
-      add(net::make_socket_stream(std::move(connection), fmt::format("process {}", peer.process)), Kind::kClient);
+      accept_client();
+      exhausted = false;
     } catch (const Error& error) {
-      node_.options().logger->warn("the store cannot accept a connection: {}", error.what());
+      const bool was_exhausted = std::exchange(exhausted, error.code() == ErrorCode::kResourceExhausted);
+      if (!was_exhausted) node_.options().logger->warn("the store cannot accept a connection: {}", error.what());
+      if (!exhausted) continue;
+      // What waits still waits, so the listener stays ready.
+      ::poll(&waits[1], 1, make_room() ? kPauseForOneMs : kPauseWhenExhaustedMs);
     }
   }
+}
+
+void Server::accept_client() {
+  UniqueFd connection = net::accept_from(listener_.get());
+  if (!connection) return;
+  const net::PeerCredentials peer = net::peer_credentials(connection.get());
+  if (peer.user != ::geteuid() && peer.user != 0) {
+    node_.options().logger->warn("the store refused process {} of user {}", peer.process, peer.user);
+    return;
+  }
+  add(net::make_socket_stream(std::move(connection), fmt::format("process {}", peer.process)), Kind::kClient);
 }
 
 void Server::add(std::unique_ptr<net::Stream> stream, Kind kind) {
@@ -160,25 +175,35 @@ void Server::add(std::unique_ptr<net::Stream> stream, Kind kind) {
     const MutexLock lock(mutex_);
     for (auto it = connections_.begin(); it != connections_.end();) {
       const auto next = std::next(it);
-      if (it->over) over.splice(over.begin(), connections_, it);
+      if (!it->stream) over.splice(over.begin(), connections_, it);
       it = next;
     }
     const bool serves = connections_.size() < most_connections_ || close_one();
     if (!ending_ && connections_.size() < most_connections_ + kMostRefused) {
       Connection& connection = connections_.emplace_back();
       connection.stream = std::move(stream);
-      connection.thread = start_thread("serving a connection of a store", [this, &connection, kind, serves] {
-        if (serves) {
-          serve(connection, kind);
-        } else {
-          refuse(*connection.stream);
-        }
-        const MutexLock again(mutex_);
-        connection.over = true;
-      });
+      try {
+        connection.thread = start_thread("serving a connection of a store", [this, &connection, kind, serves] {
+          if (serves) {
+            serve(connection, kind);
+          } else {
+            refuse(*connection.stream);
+          }
+          const MutexLock again(mutex_);
+          connection.stream.reset();  // Its descriptor is needed now: the next connection may be waiting for one.
+        });
+      } catch (const Error&) {
+        connections_.pop_back();
+        throw;
+      }
     }
   }
   for (Connection& connection : over) connection.thread.join();
+}
+
+bool Server::make_room() {
+  const MutexLock lock(mutex_);
+  return close_one();
 }
 
 bool Server::close_one() {

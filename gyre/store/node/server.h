@@ -24,7 +24,8 @@ class Server {
 
   /// Listens at both until it is destroyed. Without an endpoint: for this node's clients alone. Where there are
   /// `most_connections`, a new one takes the place of one that rests between two requests; if none does, it is asked to
-  /// come again later. Error(kIo, …).
+  /// come again later. Where the process has no descriptor or thread for a new one, one that rests is closed, too, and
+  /// the new one waits until there is. Error(kIo, …).
   Server(Node& node, const ChunkFolder& folder, const std::optional<net::Endpoint>& endpoint,
          std::size_t most_connections = kMostConnections);
   ~Server();
@@ -34,15 +35,16 @@ class Server {
  private:
   class PeerDoor;
   struct Connection {
-    std::unique_ptr<net::Stream> stream{};
-    std::atomic<bool> rests = false;  ///< It has been served, and has not asked again.
-    bool over = false;
+    std::unique_ptr<net::Stream> stream{};  ///< Null when it is over.
+    std::atomic<bool> rests = false;        ///< It has been served, and has not asked again.
     std::thread thread{};
   };
   enum class Kind { kClient, kPeer };
 
   void accept_clients();
+  void accept_client();
   void add(std::unique_ptr<net::Stream> stream, Kind kind) GYRE_EXCLUDES(mutex_);
+  bool make_room() GYRE_EXCLUDES(mutex_);
   /// Closes one that rests; false where none does.
   bool close_one() GYRE_REQUIRES(mutex_);
   void serve(Connection& connection, Kind kind);

@@ -3,23 +3,33 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <spdlog/logger.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "gyre/base/clock.h"
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
 #include "gyre/net/endpoint.h"
+#include "gyre/net/message.h"
 #include "gyre/net/socket.h"
+#include "gyre/net/stream.h"
 #include "gyre/store/node/client.h"
 #include "gyre/store/node/flights.h"
+#include "gyre/store/node/wire.h"
 #include "gyre/store/sources/local.h"
 
 namespace gyre::store::node {
@@ -40,6 +50,8 @@ class OneNode {
     lock_ = ChunkFolder(folder()).take();
     NodeOptions options;
     options.members.nodes.push_back({.id = 0, .endpoint = "tcp:127.0.0.1:1"});
+    options.ahead = false;  // Nothing opens files by itself.
+    options.logger = std::make_shared<spdlog::logger>("store", log_);
     node_ = std::make_unique<Node>(Catalog(make_manifest(std::move(listings), Inflation::kNone)), sources_,
                                    ChunkFolder(folder()), std::move(options));
     server_ = std::make_unique<Server>(*node_, node_->folder(), std::nullopt, most_connections);
@@ -63,10 +75,14 @@ class OneNode {
     return net::connect_to({.kind = net::Endpoint::Kind::kUnix, .host = node_->folder().socket().string()},
                            Deadline::after(milliseconds(5'000)));
   }
+  /// Once the daemon has ended, or rests.
+  std::string log() const { return said_.str(); }
 
  private:
   fs::path root_ = fs::temp_directory_path() / ("gyre-server-" + std::to_string(::getpid()) + "-" +
                                                 ::testing::UnitTest::GetInstance()->current_test_info()->name());
+  std::ostringstream said_{};
+  std::shared_ptr<spdlog::sinks::ostream_sink_mt> log_ = std::make_shared<spdlog::sinks::ostream_sink_mt>(said_);
   std::vector<std::unique_ptr<Source>> sources_{};
   UniqueFd lock_;
   std::unique_ptr<Node> node_{};
@@ -105,6 +121,69 @@ TEST(Server, a_connection_too_many_is_told_so_and_served_when_there_is_room) {
   std::thread later([&] { EXPECT_EQ(read(*node.client()), OneNode::kContents); });
   silent.clear();
   later.join();
+}
+
+std::size_t open_files() {
+  const fs::directory_iterator all("/proc/self/fd");
+  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
+
+/// While one lives, this process can open `more` files, and no further ones.
+class FewFiles {
+ public:
+  explicit FewFiles(rlim_t more) {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    const UniqueFd next(::dup(0));  // The lowest number that is free, with no gaps above it.
+    rlimit few = before_;
+    few.rlim_cur = static_cast<rlim_t>(next.get()) + more;
+    ::setrlimit(RLIMIT_NOFILE, &few);
+  }
+  ~FewFiles() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  FewFiles(const FewFiles&) = delete;
+  FewFiles& operator=(const FewFiles&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST(Server, without_descriptors_it_pauses_says_so_once_and_goes_on_afterwards) {
+  // What waited kept the listener ready: the thread used a core, and wrote the same line a hundred thousand times.
+  const OneNode node;
+  UniqueFd waiting;
+  {
+    const FewFiles own(1);
+    waiting = node.silent_connection();
+    std::this_thread::sleep_for(milliseconds(350));  // Three pauses.
+  }
+  EXPECT_EQ(read(*node.client()), OneNode::kContents);
+  const std::string log = node.log();
+  EXPECT_THAT(log, ::testing::HasSubstr("the store cannot accept a connection: accepting a connection: Too many open"));
+  EXPECT_EQ(std::ranges::count(log, '\n'), 1) << log.substr(0, 1'000);
+}
+
+TEST(Server, without_descriptors_a_connection_that_rests_makes_room) {
+  const OneNode node;
+  const auto resting = node.client();
+  const FewFiles own(1);
+  UniqueFd waiting = node.silent_connection();
+  // The daemon closes the one that rests, and takes the new one; that is seen in the answer.
+  const auto stream = net::make_socket_stream(std::move(waiting), "the daemon");
+  net::send_message(*stream, message_type::kGetStatus, {}, Deadline::after(milliseconds(10'000)));
+  EXPECT_EQ(net::receive_message(*stream, Deadline::after(milliseconds(10'000))).type, message_type::kStatus);
+}
+
+TEST(Server, a_connection_that_is_over_gives_its_descriptor_back_at_once) {
+  // It was kept until the next connection came, which could not come without one.
+  const OneNode node;
+  const std::size_t before = open_files();
+  std::vector<UniqueFd> silent;
+  for (int i = 0; i < 10; ++i) silent.push_back(node.silent_connection());
+  const auto patience = SteadyClock::now() + milliseconds(10'000);
+  while (open_files() < before + 20 && SteadyClock::now() < patience) std::this_thread::yield();
+  EXPECT_EQ(open_files(), before + 20) << "both ends of each";
+  silent.clear();
+  while (open_files() > before && SteadyClock::now() < patience) std::this_thread::yield();
+  EXPECT_EQ(open_files(), before);
 }
 
 TEST(Server, no_change_of_the_nodes_is_lost) {

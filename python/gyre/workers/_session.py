@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import functools
 import hmac
 import json
@@ -36,6 +37,7 @@ from gyre.workers._worker import UNKNOWN, JobPlace, Process, Request, Worker
 
 _LONGEST_MESSAGE = 1 << 20
 _MOST_STRANGERS = 64
+_PAUSE_WHEN_EXHAUSTED_SECONDS = 0.1
 # To the session's thread.
 _LOOK = b"l"
 _CLOSE = b"c"
@@ -254,8 +256,15 @@ class Session:
             self._selector.register(file, selectors.EVENT_READ, action)
 
     def _accept(self, listener: socket.socket) -> None:
+        try:
+            accepted = listener.accept()[0]
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                self._note("exhausted", f"workers have to wait until this process can accept them: {error.strerror}")
+                time.sleep(_PAUSE_WHEN_EXHAUSTED_SECONDS)  # The connection still waits, so the listener stays ready.
+            return
         with contextlib.suppress(OSError):
-            connection = _Connection(listener.accept()[0])
+            connection = _Connection(accepted)
             if listener is self._jobs_socket:
                 connection.nonce = secrets.token_hex(16)
                 connection.socket.sendall(json.dumps({"nonce": connection.nonce}).encode() + b"\n")
