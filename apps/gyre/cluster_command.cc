@@ -190,12 +190,14 @@ std::string cluster_table(const std::vector<Json>& clusters) {
 
 std::string node_table(const std::vector<Json>& nodes) {
   const auto since = [](const Json& node) { return shown_duration(text_at(node, "/stateTransitionTime"), ""); };
-  return table_of(nodes, {column("NODE", "/nodeId"),
-                          column("STATE", "/state"),
-                          {"FOR", since},
-                          column("ADDRESS", "/ipAddress"),
-                          column("JOB", "/job"),
-                          column("PROBLEM", "/problem")});
+  std::vector<Column> columns = {
+      column("NODE", "/nodeId"),       column("STATE", "/state"), {"FOR", since},
+      column("ADDRESS", "/ipAddress"), column("JOB", "/job"),     column("PROBLEM", "/problem")};
+  const auto has_gpus = [](const Json& node) {
+    return node.contains("gpus") && node["gpus"] != 0 && node["gpus"] != nullptr;
+  };
+  if (std::ranges::any_of(nodes, has_gpus)) columns.insert(columns.begin() + 4, column("GPUS", "/gpus"));
+  return table_of(nodes, columns);
 }
 
 std::string cluster_fields(const Json& cluster) {

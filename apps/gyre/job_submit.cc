@@ -128,6 +128,11 @@ JobSubmit::JobSubmit(VerbGroup& group) : verb_(group.app().add_subcommand("submi
   verb_->add_option("--nodes", nodes_, "Number of nodes, allocated all at once")
       ->type_name("N")
       ->check(cli::whole_number_from(1));
+  verb_
+      ->add_option("--gpus-per-node", gpus_per_node_,
+                   "Number of GPUs on each node that only this job sees (default: the node's share)")
+      ->type_name("N")
+      ->check(cli::whole_number_from(0));
   verb_->add_option("--processes", processes_, "For a command: number of processes on each node")
       ->type_name("N")
       ->check(cli::whole_number_from(1));
@@ -213,6 +218,7 @@ std::optional<JobSpec> JobSubmit::spec_of_file(const std::vector<std::string>& e
 
 void JobSubmit::apply_options(JobSpec& spec, const std::vector<std::string>& environment) const {
   if (nodes_) spec.node_count = *nodes_;
+  if (gpus_per_node_) spec.gpus_per_node = gpus_per_node_;
   if (!preparation_.empty()) spec.job_preparation_command_line = preparation_;
   if (!logs_.empty()) spec.std_out_err_path_prefix = logs_;
   add_outputs(outputs_, spec);

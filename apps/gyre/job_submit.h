@@ -42,6 +42,7 @@ class JobSubmit {
   std::string experiment_;
   std::string cluster_;
   std::optional<int> nodes_;
+  std::optional<int> gpus_per_node_;
   std::optional<int> processes_;
   std::optional<int> restarts_;
   std::optional<int> retries_;

@@ -4,15 +4,18 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <variant>
 
 #include "gyre/base/error.h"
+#include "gyre/base/gpus.h"
 
 namespace gyre::jobs::agent {
 
 namespace {
 
 constexpr std::size_t kShortestSecret = 4;
+constexpr const char* kGpuMask = "CUDA_VISIBLE_DEVICES";
 
 std::vector<std::string> addresses_of(const WorkOrder& order) {
   std::vector<std::string> addresses;
@@ -36,6 +39,7 @@ void set_places(const WorkOrder& order, const NodeFolders& folders, Variables& v
   for (const char* name : {"AZ_BATCHAI_NUM_GPUS", "AZ_BATCHAI_NUM_GPUS_PER_NODE", "AZ_BATCHAI_GPU_COUNT_FOUND"}) {
     variables[name] = std::to_string(here.gpus);
   }
+  if (here.devices) variables[kGpuMask] = fmt::format("{}", fmt::join(*here.devices, ","));
   variables["AZ_BATCHAI_JOB_MASTER_NODE_IP"] = addresses.front();
   variables["AZ_BATCH_MASTER_NODE"] = addresses.front();
   variables["AZ_BATCH_HOST_LIST"] = fmt::format("{}", fmt::join(addresses, ","));
@@ -57,6 +61,31 @@ void set_keras_backend(const spec::Toolkit& toolkit, Variables& variables) {
   const auto* cntk = std::get_if<spec::CntkSettings>(&toolkit);
   if (cntk && std::holds_alternative<spec::PythonScript>(cntk->program)) variables["KERAS_BACKEND"] = "cntk";
   if (std::holds_alternative<spec::TensorFlowSettings>(toolkit)) variables["KERAS_BACKEND"] = "tensorflow";
+}
+
+/// What the job itself has chosen counts among its own GPUs, as on a machine that has only these: "0" is the first of
+/// them.
+void keep_to_own_gpus(const std::vector<std::string>& own, JobEnvironment& result) {
+  std::string& mask = result.variables[kGpuMask];
+  if (mask == fmt::format("{}", fmt::join(own, ","))) return;
+  std::vector<std::string> kept;
+  for (std::string entry : find_gpus(mask)) {
+    std::erase(entry, ' ');
+    if (entry.starts_with('-')) break;
+    std::size_t place = std::ranges::find(own, entry) - own.begin();
+    const char* end = entry.data() + entry.size();
+    std::size_t number = 0;
+    if (const auto read = std::from_chars(entry.data(), end, number); read.ptr == end) {
+      place = read.ec == std::errc() ? number : own.size();
+    }
+    if (place >= own.size()) {
+      result.warnings.push_back(fmt::format("the job's {} names {}, and the job has {} on this node", kGpuMask, entry,
+                                            own.empty() ? "no GPU" : fmt::format("GPUs 0 to {}", own.size() - 1)));
+      break;  // As CUDA does.
+    }
+    kept.push_back(own[place]);
+  }
+  mask = fmt::format("{}", fmt::join(kept, ","));
 }
 
 /// Expands texts of the order, and collects what is wrong with them.
@@ -131,6 +160,7 @@ JobEnvironment job_environment(const WorkOrder& order, const NodeFolders& folder
   for (const spec::SecretVariable& secret : order.job.secrets) {
     result.variables[secret.name] = secret.value.text.value_or("");
   }
+  if (order.here().devices) keep_to_own_gpus(*order.here().devices, result);
   return result;
 }
 

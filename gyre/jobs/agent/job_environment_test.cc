@@ -48,6 +48,42 @@ TEST(JobEnvironment, places_are_told_as_batch_ai_told_them) {
   EXPECT_EQ(variables.at("PATH"), "/bin");
 }
 
+TEST(JobEnvironment, a_node_with_gpus_of_its_own_shows_them_alone) {
+  WorkOrder order = two_nodes();
+  const Variables base = {{"CUDA_VISIBLE_DEVICES", "GPU-x,GPU-a,GPU-b"}};
+  const auto mask_under = [&] {
+    return job_environment(order, NodeFolders("/node"), base).variables.at("CUDA_VISIBLE_DEVICES");
+  };
+  EXPECT_EQ(mask_under(), "GPU-x,GPU-a,GPU-b");
+  order.nodes[0].devices = {{"GPU-a", "GPU-b"}};
+  EXPECT_EQ(mask_under(), "GPU-a,GPU-b");
+  order.nodes[0].devices.emplace();
+  EXPECT_EQ(mask_under(), "");
+}
+
+// Files of jobs that had their machine for themselves say "0", and must not get another job's GPU.
+TEST(JobEnvironment, what_a_job_chooses_counts_among_its_own_gpus) {
+  WorkOrder order = two_nodes();
+  order.nodes[0].devices = {{"GPU-c", "GPU-d"}};
+  const auto chosen = [&](const std::string& mask) {
+    order.job.environment_variables = {{"CUDA_VISIBLE_DEVICES", mask}};
+    return environment_of(order);
+  };
+  EXPECT_EQ(chosen("0").variables.at("CUDA_VISIBLE_DEVICES"), "GPU-c");
+  EXPECT_EQ(chosen("1, 0,-1").variables.at("CUDA_VISIBLE_DEVICES"), "GPU-d,GPU-c");
+  EXPECT_EQ(chosen("GPU-d").variables.at("CUDA_VISIBLE_DEVICES"), "GPU-d");
+  for (const char* none : {"", "-1"}) EXPECT_EQ(chosen(none).variables.at("CUDA_VISIBLE_DEVICES"), "") << none;
+  EXPECT_THAT(chosen("$CUDA_VISIBLE_DEVICES").warnings, IsEmpty());
+  for (const char* others : {"2", "GPU-a", "x", "99999999999999999999"}) {
+    const JobEnvironment environment = chosen(std::string("1,") + others + ",0");
+    EXPECT_EQ(environment.variables.at("CUDA_VISIBLE_DEVICES"), "GPU-d") << others;
+    EXPECT_THAT(environment.warnings, ElementsAre(HasSubstr(others)));
+  }
+  // With numbers as names, too: "0" is a place.
+  order.nodes[0].devices = {{"2", "3"}};
+  EXPECT_EQ(chosen("0").variables.at("CUDA_VISIBLE_DEVICES"), "2");
+}
+
 // A launcher may hand the first node's paths, and its folder, to the ranks of the others.
 TEST(JobEnvironment, an_order_may_give_the_jobs_folders_the_same_paths_on_all_nodes) {
   WorkOrder order = two_nodes();

@@ -28,6 +28,7 @@ constexpr std::size_t kMostNodes = 4096;
 constexpr std::size_t kMostPorts = 8192;
 constexpr int kHighestPort = 65'535;
 constexpr int kMostCores = 1 << 16;
+constexpr std::size_t kMostDevices = 4096;
 constexpr std::int64_t kMostLogBytes = std::int64_t{1} << 50;
 constexpr std::size_t kKeyDigits = 64;
 
@@ -35,8 +36,10 @@ constexpr std::array<std::pair<Mpi, const char*>, 3> kMpiNames = {
     {{Mpi::kNone, "none"}, {Mpi::kOpenMpi, "openmpi"}, {Mpi::kHydra, "hydra"}}};
 
 Json to_json(const NodePlace& node) {
-  return {
+  Json json = {
       {"id", node.id}, {"address", node.address}, {"cores", node.cores}, {"gpus", node.gpus}, {"agent", node.agent}};
+  if (node.devices) json["devices"] = *node.devices;
+  return json;
 }
 
 std::string plain_name(const JsonFields& fields, const char* name) {
@@ -64,6 +67,12 @@ std::string folder_or_nothing(const JsonFields& fields, const char* name) {
   return text;
 }
 
+/// What can be an entry of CUDA_VISIBLE_DEVICES.
+bool is_device(std::string_view name) {
+  const auto fits = [](char c) { return c > ' ' && c <= '~' && c != ','; };
+  return !name.empty() && name.size() <= kLongestName && std::ranges::all_of(name, fits);
+}
+
 NodePlace node_from_json(const Json& json) {
   const JsonFields fields(json, "a node of a work order");
   NodePlace node;
@@ -74,6 +83,12 @@ NodePlace node_from_json(const Json& json) {
   node.gpus = static_cast<int>(fields.integer("gpus", 0, kMostCores));
   node.agent = fields.text_or("agent", "");
   if (!node.agent.empty() && !is_plain_name(node.agent)) fields.refuse("agent", "is not a name");
+  if (!json.contains("devices")) return node;
+  node.devices.emplace();
+  for (const Json& device : fields.array("devices", kMostDevices)) {
+    if (!device.is_string() || !is_device(device.get<std::string>())) fields.refuse("devices", "must be names of GPUs");
+    node.devices->push_back(device.get<std::string>());
+  }
   return node;
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,9 @@ struct NodePlace {
   int cores = 1;
   int gpus = 0;
   std::string agent = {};  ///< The name under which its agent registers. Empty: the id.
+  /// The GPUs that are the attempt's own there, as CUDA_VISIBLE_DEVICES names them. Missing: its processes see what the
+  /// agent sees.
+  std::optional<std::vector<std::string>> devices = {};
 
   const std::string& agent_name() const { return agent.empty() ? id : agent; }
   bool operator==(const NodePlace&) const = default;

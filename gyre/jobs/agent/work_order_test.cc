@@ -49,7 +49,11 @@ std::string refusal_of(const json& text) {
 }
 
 TEST(WorkOrders, an_order_survives_the_way_with_its_secrets) {
-  EXPECT_EQ(work_order_from_json(to_json(an_order())), an_order());
+  WorkOrder order = an_order();
+  EXPECT_EQ(work_order_from_json(to_json(order)), order);
+  order.nodes[0].devices = {{"GPU-5c9c1ba1", "MIG-1/2"}};
+  order.nodes[1].devices.emplace();
+  EXPECT_EQ(work_order_from_json(to_json(order)), order);
 }
 
 TEST(WorkOrders, names_and_paths_that_lead_elsewhere_are_refused) {
@@ -63,6 +67,10 @@ TEST(WorkOrders, names_and_paths_that_lead_elsewhere_are_refused) {
                                                  {"/setup_path_suffix", ".."},
                                                  {"/nodes/0/id", "a/b"},
                                                  {"/nodes/0/address", "-oProxyCommand=x"},
+                                                 {"/nodes/0/devices", "GPU-a"},
+                                                 {"/nodes/0/devices", json::array({"GPU-a,GPU-b"})},
+                                                 {"/nodes/0/devices", json::array({"GPU\n-a"})},
+                                                 {"/nodes/0/devices", json::array({7})},
                                                  {"/node", 2},
                                                  {"/node", -1},
                                                  {"/nodes", json::array()},

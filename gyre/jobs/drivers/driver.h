@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -46,6 +47,11 @@ class Driver {
   /// Error(kInvalidArgument) for a cluster of which can be seen from here that none of its jobs could start: a mount
   /// that leads nowhere. What only nodes can see, they report when a job starts. Thread-safe.
   virtual void check(const spec::ClusterSpec& /*cluster*/) const {}
+  /// Error(kInvalidArgument) for a job that asks for more than such a cluster can ever give it. Thread-safe.
+  virtual void check_job(const spec::JobSpec& /*job*/, const spec::ClusterSpec& /*cluster*/) const {}
+  /// How many GPUs a job of the cluster has on each node if it does not ask for a number; nothing: that is not for the
+  /// driver to say. Thread-safe.
+  virtual std::optional<int> gpus_per_node(const spec::ClusterSpec& /*cluster*/) const { return std::nullopt; }
   /// The order as its nodes get it: with everything that the driver decides. Pure, thread-safe.
   virtual WorkOrder completed(WorkOrder order) const = 0;
   /// Of the node that a completed order is for, as its jobs see them. Pure, thread-safe.
@@ -54,6 +60,11 @@ class Driver {
   /// What submit() would hand over; for people and tests. Starts nothing. No secret is in it. Error(kInvalidArgument)
   /// for an order that can never run here.
   virtual std::vector<Artifact> plan(const WorkOrder& order) const = 0;
+  /// Of orders that are to be submitted, in this order: what each has to wait for before that, and nothing where it has
+  /// to wait for nothing.
+  virtual std::vector<std::string> waits(const std::vector<WorkOrder>& orders) const {
+    return std::vector<std::string>(orders.size());
+  }
   /// Returns at once; events tell the rest. Completes the order.
   /// Error(kInvalidArgument) as plan().
   virtual void submit(const WorkOrder& order) = 0;
@@ -64,6 +75,8 @@ class Driver {
   virtual int fd() const = 0;
   /// Ends an attempt, from whatever phase. One that is not known, or has ended, is left alone.
   virtual void cancel(const std::string& attempt, StopReason reason, std::chrono::seconds grace) = 0;
+  /// Whether it is certain that no service has submitted the order.
+  virtual bool is_new(const WorkOrder& /*order*/) const { return false; }
   /// After a restart of the service: these attempts were submitted, or about to be, and their ends are not known. Each
   /// goes on where it is, or ends as lost; one that was not submitted is now. To be called once and first, with nothing
   /// where there is nothing.

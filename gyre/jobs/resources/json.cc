@@ -176,6 +176,7 @@ json to_json(const Node& node) {
           {"state", name(node.state)},
           {"stateTransitionTime", iso_8601_time(node.state_transition_time)},
           {"ipAddress", node.address.empty() ? json() : json(node.address)},
+          {"gpus", number_or_null(node.gpus)},
           {"job", node.job ? json(*node.job) : json()},
           {"problem", node.problem.empty() ? json() : json(node.problem)}};
 }

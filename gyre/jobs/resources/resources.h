@@ -132,6 +132,7 @@ struct Node {
   NodeState state = NodeState::kAllocating;
   TimeUs state_transition_time = 0;
   std::string address{};             ///< Empty: not known yet.
+  std::optional<int> gpus{};         ///< That a job has there if it does not ask for a number. Missing: unknown.
   std::optional<std::string> job{};  ///< "EXPERIMENT/JOB" that it was given to.
   std::string problem{};             ///< Why it is unusable or lost.
 };

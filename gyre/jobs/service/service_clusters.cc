@@ -157,6 +157,7 @@ std::vector<resources::Node> Service::nodes(const resources::ClusterName& name) 
   }
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     nodes[i].address = work_->dispatcher.address_of(spec, nodes[i].name, ids[i]);
+    nodes[i].gpus = work_->dispatcher.gpus_per_node(spec);
   }
   return nodes;
 }

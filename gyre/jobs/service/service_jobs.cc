@@ -120,6 +120,17 @@ void check_places(const spec::JobSpec& job, const spec::ClusterSpec& cluster, co
   }
 }
 
+/// What the cluster can never give it must not wait for ever.
+void check_gpus(Dispatcher& dispatcher, const spec::JobSpec& job, const spec::ClusterSpec& cluster,
+                const std::string& name) {
+  try {
+    dispatcher.check_job(job, cluster);
+  } catch (const Error& error) {
+    throw ServiceError(ServiceError::Kind::kInvalid, "NotEnoughGpus",
+                       fmt::format("the job cannot run on cluster '{}': {}", name, error.what()));
+  }
+}
+
 /// What a node could not unpack would be found by the first attempt.
 void check_code(const UniqueFd& archive) {
   try {
@@ -206,6 +217,7 @@ resources::Created<resources::Job> Service::submit(const resources::JobName& nam
     check_node_count(submission.spec, *its_cluster.spec, cluster.name);
     check_container(submission.spec, *its_cluster.spec, cluster.name);
     check_places(submission.spec, *its_cluster.spec, cluster.name);
+    check_gpus(work_->dispatcher, submission.spec, *its_cluster.spec, cluster.name);
     const catalog::Job made = ledger.catalog.jobs().create({.experiment = experiment.id,
                                                             .cluster = cluster.id,
                                                             .name = name.job,
@@ -300,6 +312,12 @@ resources::Explanation Service::why(const resources::JobName& name) {
   }
   if (job.execution_state == resources::ExecutionState::kQueued) {
     if (auto explanation = work_->dispatcher.explain(job.id)) return *explanation;
+    const MutexLock lock(work_->ledger.mutex);
+    if (const auto wait = work_->ledger.waits.find(job.id); wait != work_->ledger.waits.end()) {
+      return {.reason = "gpus",
+              .message = "it has its nodes, and " + wait->second,
+              .remedies = {"with gpusPerNode 0 (--gpus-per-node 0) it would need no GPUs"}};
+    }
     return {.reason = "startsNow", .message = "its nodes are being given to it"};
   }
   if (job.execution_state == resources::ExecutionState::kFailed && job.error) {

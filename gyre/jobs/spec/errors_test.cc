@@ -1,4 +1,5 @@
 // Whoever writes a job file must learn of all its defects at once, each with its place and what was probably meant.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -130,6 +131,11 @@ TEST(errors, numbers_out_of_range_are_refused) {
     return parsed.problems.empty() ? "" : describe(parsed.problems.front());
   };
   const std::string start = "1: /properties/nodeCount must be a whole number from 1 to 10000, not ";
+  EXPECT_EQ(problem(R"(2, "gpusPerNode": 0)"), "");
+  for (const char* gpus : {"-1", "1025", "\"all\"", "1.5"}) {
+    EXPECT_EQ(problem(fmt::format(R"(2, "gpusPerNode": {})", gpus)),
+              fmt::format("1: /properties/gpusPerNode must be a whole number from 0 to 1024, not {}", gpus));
+  }
   EXPECT_EQ(problem("0"), start + "0");
   EXPECT_EQ(problem("-1"), start + "-1");
   EXPECT_EQ(problem("2.5"), start + "2.5");

@@ -177,6 +177,7 @@ struct JobSpec {
   /// Patterns (file_pattern.h) of files in the folder where the first node's processes start, which are kept under the
   /// id kKeptFiles. No output directory has that id where there are any.
   std::vector<std::string> output_files;
+  std::optional<int> gpus_per_node;  ///< Our own. Missing: the cluster's driver decides.
   MountVolumes mount_volumes;
   std::vector<EnvironmentVariable> environment_variables;  ///< In the file's order; a name occurs once, here or below.
   std::vector<SecretVariable> secrets;

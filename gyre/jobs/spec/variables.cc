@@ -23,7 +23,7 @@ constexpr std::array kVariables = {
     JobVariable{"AZ_BATCHAI_JOB_MASTER_NODE_IP", VariableOf::kEveryJob, "the same"},
     JobVariable{"AZ_BATCH_IS_CURRENT_NODE_MASTER", VariableOf::kEveryJob, "`true` on the first node, else `false`"},
     JobVariable{"AZ_BATCH_NODE_ID", VariableOf::kEveryJob, "the name of this node"},
-    JobVariable{"AZ_BATCHAI_NUM_GPUS", VariableOf::kEveryJob, "how many GPUs this node has"},
+    JobVariable{"AZ_BATCHAI_NUM_GPUS", VariableOf::kEveryJob, "how many GPUs the job has on this node"},
     JobVariable{"AZ_BATCHAI_NUM_GPUS_PER_NODE", VariableOf::kEveryJob, "the same"},
     JobVariable{"AZ_BATCHAI_GPU_COUNT_FOUND", VariableOf::kEveryJob, "the same"},
     JobVariable{"AZ_BATCHAI_CLUSTER_NAME", VariableOf::kEveryJob, "the name of the cluster"},

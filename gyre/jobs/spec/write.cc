@@ -275,6 +275,7 @@ Json to_json(const JobSpec& job, Secrets secrets) {
   std::visit(BlockWriter{properties}, job.toolkit);
   put_directories(properties, job);
   if (!job.output_files.empty()) properties["outputFiles"] = job.output_files;
+  put(properties, "gpusPerNode", job.gpus_per_node);
   put_mount_volumes(properties, job.mount_volumes, secrets);
   if (!job.environment_variables.empty()) properties["environmentVariables"] = to_json(job.environment_variables);
   if (!job.secrets.empty()) properties["secrets"] = to_json(job.secrets, secrets);

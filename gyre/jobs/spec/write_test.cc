@@ -38,6 +38,7 @@ JobSpec full_job(Toolkit toolkit) {
   job.input_directories = {{"IN", "/in"}};
   job.output_directories = {{"OUT", "/out", "x/y"}, {"PLAIN", "/out", ""}};
   job.output_files = {"*.pt", "out/**"};
+  job.gpus_per_node = 2;
   job.mount_volumes = every_volume();
   job.environment_variables = {{"B", ""}, {"A", "$AZ_BATCHAI_OUTPUT_OUT"}};
   job.secrets = {{"S", {"hush", {}}}, {"T", {{}, kReference}}};

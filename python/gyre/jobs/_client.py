@@ -102,6 +102,7 @@ class Client:
         *,
         command: Sequence[str] | None = None,
         nodes: int | None = None,
+        gpus_per_node: int | None = None,
         processes: int | None = None,
         servers: int | None = None,
         restarts: int | None = None,
@@ -117,7 +118,8 @@ class Client:
         with this number of `processes` (1) on each of `nodes` nodes, and this number of parameter `servers` (0) for
         all of them; if it fails it is started again, at most `restarts` (0) times; after failures that are not its own
         there are at most `retries` (0) further attempts, and 19 more after lost nodes, unless it is given as 0. Without
-        `cluster`, and if the job names none, it uses the only cluster of the workspace. `code`: a folder; the job runs
+        `cluster`, and if the job names none, it uses the only cluster of the workspace. `gpus_per_node`: only this job
+        sees them; without a number it has its nodes' share. `code`: a folder; the job runs
         in a copy of it on every node. .gyreignore, or else .gitignore, excludes files. `output`: patterns ("*.pt",
         "results") of the files that the job writes there, to keep as output directory "work"."""
         if (job is None) == (command is None):
@@ -131,6 +133,8 @@ class Client:
         properties = _properties_of_command(command, given_settings) if command is not None else _properties_of(job)
         if nodes is not None:
             properties["nodeCount"] = nodes
+        if gpus_per_node is not None:
+            properties["gpusPerNode"] = gpus_per_node
         if output:
             properties["outputFiles"] = [*properties.get("outputFiles", []), *output]
         if environment:

@@ -48,6 +48,14 @@ std::string one_line(std::string text) {
   return text;
 }
 
+internal::FoundGpus search_gpus(const agent::Variables& environment, spdlog::logger& logger) {
+  internal::FoundGpus found = internal::find_machine_gpus(environment);
+  if (!found.problem.empty()) {
+    logger.warn("this machine's GPUs cannot be counted, and jobs see all of them: {}", found.problem);
+  }
+  return found;
+}
+
 /// The same for equal tables of mounts, and for no others: nodes without mount namespaces share the links below it.
 std::string name_of_mounts(const WorkOrder& order) {
   std::string text;
@@ -69,7 +77,8 @@ std::vector<NodePlace> local_nodes(int count) {
   return nodes;
 }
 
-LocalDriver::LocalDriver(const LocalOptions& options) : options_(options) {
+LocalDriver::LocalDriver(const LocalOptions& options)
+    : options_(options), gpus_(search_gpus(options.environment, *options.logger)) {
   fs::create_directories(options_.folder / "nodes");
   key_ = key_in(options_.folder / "agents.key");
   agent::HubOptions hub;
@@ -145,6 +154,7 @@ std::vector<Artifact> LocalDriver::plan(const WorkOrder& order) const {
   }
   // As if for the first node: an error here is one of the order.
   check_order(whole, folders(whole));
+  gpus_.check(whole.job);
   std::vector<Artifact> artifacts;
   for (const NodePlace& node : whole.nodes) {
     artifacts.push_back({node.id, fmt::format("{}\n", fmt::join(agent_command(node), " "))});
@@ -154,40 +164,59 @@ std::vector<Artifact> LocalDriver::plan(const WorkOrder& order) const {
 
 void LocalDriver::submit(const WorkOrder& order) {
   static_cast<void>(plan(order));
+  if (attempts_.contains(order.attempt)) return;
   fs::create_directories(attempt_folder(order.attempt));
   fs::create_directories(options_.folder / "mounts");
-  reattach({order});
+  WorkOrder with_gpus = completed(order);
+  std::string note = gpus_.give(with_gpus, gpu_file(order.attempt));
+  if (!note.empty()) notes_.push_back({Event::Kind::kNote, order.attempt, "", std::move(note), std::nullopt});
+  take_up(with_gpus);
+  hub_->admit();
+}
+
+bool LocalDriver::is_new(const WorkOrder& order) const {
+  std::error_code ignored;
+  if (gpus_.empty() || fs::exists(gpu_file(order.attempt), ignored)) return false;
+  return std::ranges::none_of(order.nodes, [&](const NodePlace& node) {
+    const auto in_hand = agent::order_in_hand(node_folder(node.id));
+    return (in_hand && in_hand->attempt == order.attempt) || agent::has_record(node_folder(node.id), order.attempt);
+  });
 }
 
 void LocalDriver::reattach(const std::vector<WorkOrder>& orders) {
   for (const WorkOrder& each : orders) {
     if (attempts_.contains(each.attempt)) continue;
-    const WorkOrder order = completed(each);
-    for (const NodePlace& node : order.nodes) {
-      places_[node.id] = node;
-      attempts_[order.attempt].push_back(node.id);
-    }
+    WorkOrder order = completed(each);
     // The agents make what is in them, for the job's user. Those of an attempt that has begun are there; where the disk
     // is full the others must not keep it from going on.
     std::error_code ignored;
     fs::create_directories(attempt_folder(order.attempt), ignored);
     fs::create_directories(options_.folder / "mounts", ignored);
-    hub_->submit(order);
-    for (const NodePlace& node : order.nodes) {
-      if (agent::is_marked_lost(node_folder(node.id), order.attempt)) {
-        // By a service before this one, which did not come to the end of it.
-        lose(node.id);
-        hub_->lose_node(node.id, "the service before this one had given it up");
-        continue;
-      }
-      const auto [restarts, is_new] = restarts_.try_emplace(node.id, options_.agent_restart_pause);
-      if (!is_new && !absent_.contains(node.id)) continue;  // It is connected.
-      absent_.insert(node.id);
-      restarts->second = internal::Restarts(options_.agent_restart_pause);
-      ensure_agent(node.id);
-    }
+    gpus_.take_up(order, gpu_file(order.attempt));
+    take_up(order);
   }
   hub_->admit();
+}
+
+void LocalDriver::take_up(const WorkOrder& order) {
+  for (const NodePlace& node : order.nodes) {
+    places_[node.id] = node;
+    attempts_[order.attempt].push_back(node.id);
+  }
+  hub_->submit(order);
+  for (const NodePlace& node : order.nodes) {
+    if (agent::is_marked_lost(node_folder(node.id), order.attempt)) {
+      // By a service before this one, which did not come to the end of it.
+      lose(node.id);
+      hub_->lose_node(node.id, "the service before this one had given it up");
+      continue;
+    }
+    const auto [restarts, is_new] = restarts_.try_emplace(node.id, options_.agent_restart_pause);
+    if (!is_new && !absent_.contains(node.id)) continue;  // It is connected.
+    absent_.insert(node.id);
+    restarts->second = internal::Restarts(options_.agent_restart_pause);
+    ensure_agent(node.id);
+  }
 }
 
 AtNodes LocalDriver::at_nodes(const std::vector<WorkOrder>& asked) const {
@@ -446,6 +475,7 @@ void LocalDriver::cancel(const std::string& attempt, StopReason reason, std::chr
 
 void LocalDriver::acknowledge(const std::string& attempt) {
   hub_->acknowledge(attempt);
+  gpus_.take_back(attempt);
   if (const auto ended = attempts_.find(attempt); ended != attempts_.end()) {
     for (const std::string& node : ended->second) {
       const auto restarts = restarts_.find(node);  // None where the attempt could not be started.

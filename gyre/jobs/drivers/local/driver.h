@@ -15,6 +15,7 @@
 #include "gyre/jobs/agent/lost_node.h"
 #include "gyre/jobs/drivers/driver.h"
 #include "gyre/jobs/drivers/driver_settings.h"
+#include "gyre/jobs/drivers/local/internal/gpu_pool.h"
 #include "gyre/jobs/drivers/local/internal/restarts.h"
 
 namespace gyre::jobs::drivers::local {
@@ -33,7 +34,7 @@ std::vector<agent::NodePlace> local_nodes(int count);
 /// Virtual nodes on this machine. Each has an address of its own, a folder of its own below `folder`/nodes, and an
 /// agent, which is started when the node's first attempt comes, and started again when it is killed; more and more
 /// slowly, and not for ever, where it dies at once. An attempt that has lost a node ends when all that ran of it there
-/// has been killed.
+/// has been killed. Each attempt has GPUs of its own.
 class LocalDriver final : public Driver {
  public:
   /// Error(kInvalidArgument | kIo). One driver at a time in a folder: the caller sees to that.
@@ -57,6 +58,10 @@ class LocalDriver final : public Driver {
 
   agent::NodePlace place(const std::string& node, std::int64_t number) const override;
   void check(const spec::ClusterSpec& cluster) const override;
+  void check_job(const spec::JobSpec& job, const spec::ClusterSpec& /*cluster*/) const override { gpus_.check(job); }
+  std::optional<int> gpus_per_node(const spec::ClusterSpec& cluster) const override { return gpus_.share(cluster); }
+  std::vector<std::string> waits(const std::vector<WorkOrder>& orders) const override { return gpus_.waits(orders); }
+  bool is_new(const WorkOrder& order) const override;
   WorkOrder completed(WorkOrder order) const override;
   agent::NodeFolders folders(const WorkOrder& order) const override;
   int most_nodes() const override { return kMostNodes; }
@@ -67,6 +72,9 @@ class LocalDriver final : public Driver {
   std::filesystem::path attempt_folder(const std::string& attempt) const {
     return options_.folder / "attempts" / attempt;
   }
+  std::filesystem::path gpu_file(const std::string& attempt) const { return attempt_folder(attempt) / "gpus"; }
+  /// The agents of its nodes are started where they are not there.
+  void take_up(const WorkOrder& order);
   std::vector<std::string> agent_command(const agent::NodePlace& node) const;
   /// Where its time has come.
   void ensure_agent(const std::string& node);
@@ -101,6 +109,7 @@ class LocalDriver final : public Driver {
 
   LocalOptions options_;
   net::JobKey key_;
+  internal::GpuPool gpus_;
   std::unique_ptr<agent::Hub> hub_;
   std::map<std::string, agent::NodePlace> places_;            // By id; of all nodes that were ever used.
   std::map<std::string, internal::Restarts> restarts_;        // Of nodes whose agents were started once.

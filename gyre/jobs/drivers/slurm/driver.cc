@@ -460,6 +460,14 @@ SlurmDriver::~SlurmDriver() = default;
 agent::NodePlace SlurmDriver::place(const std::string& node, std::int64_t /*number*/) const {
   return {.id = node, .address = "", .cores = 1, .gpus = 0, .agent = ""};
 }
+void SlurmDriver::check_job(const spec::JobSpec& job, const spec::ClusterSpec& cluster) const {
+  const auto gres = cluster.gyre.driver_options.find("gres");
+  if (!job.gpus_per_node || gres == cluster.gyre.driver_options.end()) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("it asks for a number of GPUs (gpusPerNode), and the cluster asks Slurm for '{}' for all of "
+                          "its jobs (driverOptions.gres)",
+                          gres->second));
+}
 WorkOrder SlurmDriver::completed(WorkOrder order) const { return work_->completed(std::move(order)); }
 agent::NodeFolders SlurmDriver::folders(const WorkOrder& order) const {
   return agent::NodeFolders(node_root(work_->options(), order.attempt));

@@ -47,6 +47,7 @@ class SlurmDriver final : public Driver {
   ~SlurmDriver() override;
 
   agent::NodePlace place(const std::string& node, std::int64_t number) const override;
+  void check_job(const spec::JobSpec& job, const spec::ClusterSpec& cluster) const override;
   WorkOrder completed(WorkOrder order) const override;
   agent::NodeFolders folders(const WorkOrder& order) const override;
   int most_nodes() const override;

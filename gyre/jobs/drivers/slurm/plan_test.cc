@@ -68,6 +68,16 @@ TEST(SlurmScripts, a_time_of_the_sites_own_is_handed_on) {
   EXPECT_THAT(arguments, testing::Not(Contains("--time=90")));
 }
 
+TEST(SlurmScripts, the_gpus_that_a_job_asks_for_are_slurms_to_give) {
+  SlurmOptions options;
+  agent::WorkOrder order = an_order();
+  EXPECT_THAT(sbatch_arguments(options, Home("/h"), order), testing::Not(Contains(HasSubstr("gres"))));
+  order.job.gpus_per_node = 0;
+  EXPECT_THAT(sbatch_arguments(options, Home("/h"), order), testing::Not(Contains(HasSubstr("gres"))));
+  order.job.gpus_per_node = 2;
+  EXPECT_THAT(sbatch_arguments(options, Home("/h"), order), Contains("--gres=gpu:2"));
+}
+
 TEST(SlurmLists, jobs_are_read_and_what_is_not_one_is_left_out) {
   const auto jobs = parse_list("17|PENDING|Resources||gyre-a-1\n18|RUNNING|None|n[1-2]|gyre|odd\nslurm_load: error\n");
   ASSERT_EQ(jobs.size(), 2U);

@@ -79,6 +79,15 @@ std::optional<std::string> Dispatcher::problem_of(Id cluster) const {
   return found == unreadable_.end() ? std::nullopt : std::optional(found->second);
 }
 
+void Dispatcher::check_job(const spec::JobSpec& job, const spec::ClusterSpec& cluster) {
+  if (const drivers::Driver* driver = drivers_.find(Drivers::key_of(cluster))) driver->check_job(job, cluster);
+}
+
+std::optional<int> Dispatcher::gpus_per_node(const spec::ClusterSpec& cluster) {
+  const drivers::Driver* driver = drivers_.find(Drivers::key_of(cluster));
+  return driver == nullptr ? std::nullopt : driver->gpus_per_node(cluster);
+}
+
 std::string Dispatcher::address_of(const spec::ClusterSpec& cluster, const std::string& node, Id id) {
   const drivers::Driver* driver = drivers_.find(Drivers::key_of(cluster));
   return driver == nullptr ? "" : driver->place(node, id).address;  // What is wrong stands with the cluster.

@@ -48,6 +48,11 @@ class Dispatcher {
   void check(const spec::ClusterSpec& cluster) GYRE_EXCLUDES(ledger_.mutex) {
     drivers_.of(Drivers::key_of(cluster)).check(cluster);
   }
+  /// Error(kInvalidArgument) as drivers::Driver::check_job(). Waits for nothing: a driver that is not made yet is not
+  /// asked.
+  void check_job(const spec::JobSpec& job, const spec::ClusterSpec& cluster);
+  /// As drivers::Driver::gpus_per_node(); nothing also where there is no driver yet.
+  std::optional<int> gpus_per_node(const spec::ClusterSpec& cluster);
   /// Where a node of the cluster is; empty where only attempts have addresses.
   std::string address_of(const spec::ClusterSpec& cluster, const std::string& node, catalog::Id id);
   /// Why nobody provides the cluster's nodes at present; nothing where somebody does.

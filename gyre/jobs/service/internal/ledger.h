@@ -38,6 +38,8 @@ struct Ledger {
   std::set<std::string> inherited GYRE_GUARDED_BY(mutex);
   /// Before which queued jobs do not begin again.
   std::map<catalog::Id, SteadyClock::time_point> retries GYRE_GUARDED_BY(mutex);
+  /// What jobs whose attempts are planned have to wait for before these begin.
+  std::map<catalog::Id, std::string> waits GYRE_GUARDED_BY(mutex);
   /// Why attempts are being ended.
   std::map<std::string, agent::StopReason> stop_reasons GYRE_GUARDED_BY(mutex);
 

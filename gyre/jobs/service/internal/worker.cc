@@ -40,6 +40,9 @@ bool may_pass(ErrorCode code) {
   return code == ErrorCode::kResourceExhausted || code == ErrorCode::kIo || code == ErrorCode::kTimeout;
 }
 
+/// Of a job whose attempt is planned.
+constexpr const char* kWaitsForDriver = "waitsForGpus";
+
 agent::AttemptResult refused(const std::string& code, const std::string& why) {
   agent::AttemptResult result;
   result.exit_code = resources::kNotTheJobsExitCode;
@@ -147,6 +150,8 @@ void Worker::take_over() {
     for (const Attempt& attempt : attempts()) {
       if (!ledger_.inherited.contains(attempt.id)) continue;  // submit_planned() and cancel_ending() see to it.
       if (auto order = order_to_continue(driver, attempt)) {
+        // It had to wait for something, and still may have to.
+        if (attempt.state != AttemptState::kStarted && driver.is_new(*order)) continue;
         orders.push_back(std::move(*order));
       } else {
         for (const catalog::AttemptNode& node : attempt.nodes) given_up.push_back(node.name);
@@ -194,29 +199,53 @@ std::optional<agent::WorkOrder> Worker::order_to_continue(const drivers::Driver&
   }
 }
 
-void Worker::submit_planned() {
+std::vector<agent::WorkOrder> Worker::planned_orders(std::vector<std::string>& handed_over) {
   std::vector<agent::WorkOrder> orders;
-  std::vector<std::string> handed_over;
-  {
-    const MutexLock lock(ledger_.mutex);
-    for (const Attempt& attempt : attempts()) {
-      if (attempt.state != AttemptState::kPlanned) continue;
-      if (submitted_.contains(attempt.id)) {
-        handed_over.push_back(attempt.id);  // It could not be written down, because the disk was full, say.
-        continue;
-      }
-      const catalog::Job job = ledger_.catalog.jobs().get(attempt.job);
-      if (!job.code.empty() && !ledger_.code.has(job.workspace, job.code)) {
-        refuse(attempt.id, kCodeNotFound, kNoCode);
-        continue;
-      }
-      try {
-        orders.push_back(order_of(ledger_, surroundings_.options, *driver_, attempt, true));
-      } catch (const Error& error) {
-        refuse(attempt.id, kUnreadableJob, error.what());
-      }
+  const MutexLock lock(ledger_.mutex);
+  for (const Attempt& attempt : attempts()) {
+    if (attempt.state != AttemptState::kPlanned) continue;
+    if (submitted_.contains(attempt.id)) {
+      handed_over.push_back(attempt.id);  // It could not be written down, because the disk was full, say.
+      continue;
+    }
+    const catalog::Job job = ledger_.catalog.jobs().get(attempt.job);
+    if (!job.code.empty() && !ledger_.code.has(job.workspace, job.code)) {
+      refuse(attempt.id, kCodeNotFound, kNoCode);
+      continue;
+    }
+    try {
+      orders.push_back(order_of(ledger_, surroundings_.options, *driver_, attempt, true));
+    } catch (const Error& error) {
+      refuse(attempt.id, kUnreadableJob, error.what());
     }
   }
+  return orders;
+}
+
+void Worker::set_aside_waiting(std::vector<agent::WorkOrder>& orders) {
+  if (orders.empty()) return;
+  const std::vector<std::string> waits = driver_->waits(orders);
+  const MutexLock lock(ledger_.mutex);
+  std::size_t next = 0;
+  std::erase_if(orders, [&](const agent::WorkOrder& order) GYRE_REQUIRES(ledger_.mutex) {
+    const std::string& why = waits[next++];
+    const Attempt attempt = ledger_.catalog.attempts().get(order.attempt);
+    ledger_.waits.erase(attempt.job);
+    if (why.empty()) return false;
+    ledger_.waits[attempt.job] = why;
+    catalog::Jobs jobs = ledger_.catalog.jobs();
+    if (!jobs.has_event(attempt.job, kWaitsForDriver, attempt.planned)) {
+      jobs.remark(attempt.job, {kWaitsForDriver, "it has its nodes, and waits: it " + why});
+      acted_ = true;
+    }
+    return true;
+  });
+}
+
+void Worker::submit_planned() {
+  std::vector<std::string> handed_over;
+  std::vector<agent::WorkOrder> orders = planned_orders(handed_over);
+  set_aside_waiting(orders);
   for (const agent::WorkOrder& order : orders) {
     submitted_.insert(order.attempt);
     try {

@@ -82,6 +82,10 @@ class Worker {
       GYRE_REQUIRES(ledger_.mutex);
 
   void submit_planned();
+  /// Those that are planned and not submitted.
+  std::vector<agent::WorkOrder> planned_orders(std::vector<std::string>& handed_over) GYRE_EXCLUDES(ledger_.mutex);
+  /// Takes those out that the driver cannot begin yet, and writes down why.
+  void set_aside_waiting(std::vector<agent::WorkOrder>& orders) GYRE_EXCLUDES(ledger_.mutex);
   /// It has not begun, and ends so.
   void refuse(const std::string& attempt, const std::string& code, const std::string& why);
   void cancel_ending();

@@ -69,6 +69,7 @@ void Worker::finish(const std::string& id, const agent::AttemptResult& result) {
     const Attempt attempt = ledger_.catalog.attempts().get(id);
     if (attempt.state != AttemptState::kEnded) write_end(attempt, result);
     ledger_.started.erase(id);
+    ledger_.waits.erase(attempt.job);
     ledger_.stop_reasons.erase(id);
   }
   cancelled_.erase(id);

@@ -22,6 +22,8 @@ namespace {
 constexpr Words<SchedulingPriority, 3> kPriorities = {
     {{"low", SchedulingPriority::kLow}, {"normal", SchedulingPriority::kNormal}, {"high", SchedulingPriority::kHigh}}};
 
+constexpr int kMostGpus = 1'024;
+
 /// `schedulingPriority`, or the number of earlier versions.
 SchedulingPriority read_priority(ObjectReader& properties) {
   constexpr int kMostPriority = 1000;
@@ -193,6 +195,7 @@ JobSpec read_job(ObjectReader& properties) {
   job.input_directories = read_inputs(properties);
   job.output_directories = read_outputs(properties);
   read_output_files(properties, job);
+  job.gpus_per_node = properties.integer("gpusPerNode", 0, kMostGpus);
   properties.came_with(ApiVersion::k2018_03_01, "mountVolumes");
   job.mount_volumes = read_mount_volumes(properties);
   read_variables(properties, job.environment_variables, job.secrets);

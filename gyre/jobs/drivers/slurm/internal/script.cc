@@ -90,6 +90,9 @@ std::vector<std::string> sbatch_arguments(const SlurmOptions& options, const Hom
   const bool own_limit = options.sbatch.contains("time");
   if (!own_limit) arguments.push_back(fmt::format("--time={}", minutes));
   for (const auto& [name, value] : options.sbatch) arguments.push_back(fmt::format("--{}={}", name, value));
+  // What a cluster asks for all of its jobs stands above; the two exclude each other.
+  const int gpus = order.job.gpus_per_node.value_or(0);
+  if (gpus > 0 && !options.sbatch.contains("gres")) arguments.push_back(fmt::format("--gres=gpu:{}", gpus));
   arguments.push_back(home.batch_script(order.attempt));
   return arguments;
 }
