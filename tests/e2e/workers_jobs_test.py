@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gyre.errors import InvalidArgumentError, UnsupportedError
+from gyre.errors import InvalidArgumentError
 from gyre.workers import _session
 from job_server import JobServer
 from running_job import wait_until
@@ -32,6 +32,7 @@ def server(gyre: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evidence
     with worker_session(gyre, tmp_path, monkeypatch):
         server = JobServer(gyre, tmp_path)
         evidence.append(server.log)
+        server.environment["CUDA_VISIBLE_DEVICES"] = "GPU-a,GPU-b"
         server.start()
         server.ok("cluster", "create", "pool", "-t", "2")
         shutil.copytree(PACKAGE / "gyre", server.share / "gyre", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
@@ -53,8 +54,10 @@ def test_workers_are_jobs_with_their_output_here(
     server: JobServer, small: dict[str, Any], capfd: pytest.CaptureFixture[str]
 ) -> None:
     code = "import os, sys; print('out', os.environ['A'], len(os.sched_getaffinity(0))); print('err', file=sys.stderr)"
-    launched = workers.launch_workers(1, **small, cluster="pool", code=code, env={"A": "b"})
-    launched += workers.launch_workers(1, **small, code="print('a reason'); exit(3)")
+    gpus = "\nprint('GPUs', os.environ['CUDA_VISIBLE_DEVICES'])"
+    launched = workers.launch_workers(1, **small, nvidia_gpu=2, cluster="pool", code=code + gpus, env={"A": "b"})
+    failing = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'] or 'a reason'); exit(3)"
+    launched += workers.launch_workers(1, **small, code=failing)
     assert [one["status"] for one in launched] == ["scheduling"] * 2
     result = workers.await_workers(launched, timeout_seconds=LONG)
     (good,), (bad,) = result["workers"], result["failures"]
@@ -69,6 +72,7 @@ def test_workers_are_jobs_with_their_output_here(
     assert good["ip_address"] != bad["ip_address"]
     shown = capfd.readouterr()
     assert "[worker-0] out b 1" in shown.out.splitlines()
+    assert "[worker-0] GPUs GPU-a,GPU-b" in shown.out.splitlines()
     assert "[worker-0] err" in shown.err.splitlines()
     jobs = server.json("job", "list")
     assert sorted(job["name"].rpartition("-")[0] for job in jobs) == ["worker-0", "worker-1"]
@@ -110,8 +114,10 @@ def test_what_the_server_refuses_is_a_failure_of_the_launch(small: dict[str, Any
     (failure,) = workers.await_workers(launched)["failures"]
     assert (failure["phase"], failure["status"]) == ("launch", "failed")
     assert "nowhere" in failure["message"]
-    with pytest.raises(UnsupportedError, match="get no GPUs"):
-        workers.launch_workers(1, **small, nvidia_gpu=1)
+    (launched,) = workers.launch_workers(1, **small, nvidia_gpu=3)
+    (failure,) = workers.await_workers(launched)["failures"]
+    assert failure["phase"] == "launch"
+    assert "it asks for 3 GPUs (gpusPerNode)" in failure["message"]
     with pytest.raises(InvalidArgumentError, match="no server is named"):
         workers.launch_workers(1, 1, 1, cluster="pool")
 

@@ -45,7 +45,7 @@ def launch_workers(
     `python`: the interpreter, by default that of this process.
 
     `server`: a job server (as in gyre.jobs.Client) whose nodes are this machine's. Each worker is then a job of one
-    node in its `cluster`, without GPUs and ssh, and waits with the status "scheduling" until there is a node.
+    node in its `cluster`, without ssh, and waits with the status "scheduling" until there is a node.
 
     A worker that cannot be launched has the status "failed" and a message. InvalidArgumentError, NotFoundError (no such
     script) and UnsupportedError (another kernel) are raised before anything is launched. Thread-safe.
@@ -55,7 +55,7 @@ def launch_workers(
     environment = check_environment(env or {})
     command = command_of(python, kernel, script, code)
     session = _session.current()
-    place = job_place(server, cluster, nvidia_gpu)
+    place = job_place(server, cluster)
     ssh = ssh and place is None
     request = Request(command, environment, cpu, memory, nvidia_gpu, ssh, name, place=place, python=python)
     workers = [session.launch(replace(request, index=index)) for index in range(n)]

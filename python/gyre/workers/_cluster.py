@@ -68,7 +68,7 @@ def run_cluster(
     framework = {None: "", True: TENSORFLOW, False: OURS}[tensorflow]
     task = Request(
         command=None, environment=check_environment(env or {}), cpu=cpu, memory=memory, ssh=False,
-        task=(framework, worker_script or ""), place=job_place(server, cluster, nvidia_gpu), python=python,
+        task=(framework, worker_script or ""), place=job_place(server, cluster), python=python,
     )  # fmt: skip
     tasks = _Cluster(timeout_seconds)
     try:

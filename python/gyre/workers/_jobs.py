@@ -11,7 +11,7 @@ from typing import Any
 from gyre.errors import Error
 from gyre.jobs import Client
 from gyre.workers._keeper import KEY
-from gyre.workers._worker import JobPlace
+from gyre.workers._worker import JobPlace, Request
 
 _EXPERIMENT = "workers"
 _PATIENCE_SECONDS = 30.0
@@ -24,13 +24,14 @@ Finish = Callable[[int | None, str], None]
 class JobProcess:
     """A job of one node, whose program is the keeper. Its logs are followed by two threads."""
 
-    def __init__(self, place: JobPlace, python: str, control: str, key: str, worker: str, session: str) -> None:
+    def __init__(self, place: JobPlace, request: Request, control: str, key: str, worker: str, session: str) -> None:
         """Submits the job. Error if the server refuses it or cannot be reached."""
         self._place = place
         # As a text, because the job's user may not be able to read Gyre's files.
-        program = [python, "-I", "-S", "-c", _KEEPER.read_text(encoding="utf-8"), control, worker]
+        program = [request.python, "-I", "-S", "-c", _KEEPER.read_text(encoding="utf-8"), control, worker]
         properties: dict[str, Any] = {
             "nodeCount": 1,
+            "gpusPerNode": request.gpus,
             "stdOutErrPathPrefix": "$AZ_BATCHAI_JOB_TEMP_DIR",
             "gyreSettings": {"program": program, "processesPerNode": 1},
             "secrets": [{"name": KEY, "value": key}],

@@ -77,7 +77,6 @@ def _variables(worker: Worker, session: str) -> dict[str, str]:
     variables = {
         "PYTHONPATH": os.pathsep.join(_import_path()),
         "PYTHONUNBUFFERED": "1",
-        "CUDA_VISIBLE_DEVICES": ",".join(worker.gpus),
         "CDSW_ENGINE_ID": worker.id,
         "CDSW_MASTER_ID": session,
         "CDSW_MASTER_IP": SESSION_ADDRESS,
@@ -86,6 +85,8 @@ def _variables(worker: Worker, session: str) -> dict[str, str]:
         "CDSW_CPU_MILLICORES": str(int(request.cpu * 1000)),
         "CDSW_MEMORY_MB": str(int(request.memory * 1024)),
     }
+    if request.place is None:  # Its job has the variable.
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(worker.gpus)
     if not os.environ.get("OMP_NUM_THREADS"):
         variables["OMP_NUM_THREADS"] = str(max(1, int(request.cpu)))
     return {**variables, **request.environment}

@@ -43,14 +43,12 @@ def check_environment(env: Mapping[str, str]) -> dict[str, str]:
     return dict(env)
 
 
-def job_place(server: str | None, cluster: str | None, nvidia_gpu: int) -> JobPlace | None:
+def job_place(server: str | None, cluster: str | None) -> JobPlace | None:
     """None: this machine, without a job server."""
     if server is None:
         if cluster is not None:
             raise InvalidArgumentError(f"cluster is '{cluster}', and no server is named whose cluster it is")
         return None
-    if nvidia_gpu > 0:
-        raise UnsupportedError("workers that are jobs get no GPUs; leave out nvidia_gpu or server")
     return JobPlace(server, cluster)
 
 

@@ -154,9 +154,7 @@ class Session:
                 self.folder.chmod(0o711)
                 self._to_watch.append((jobs_socket, lambda: self._accept(jobs_socket)))
         self._wake()
-        process = JobProcess(
-            place, worker.request.python, str(self.folder / JOBS_SOCKET), self._key, worker.id, self.id
-        )
+        process = JobProcess(place, worker.request, str(self.folder / JOBS_SOCKET), self._key, worker.id, self.id)
         self._has_process(worker, process)
 
         def finish(code: int | None, error: str) -> None:
