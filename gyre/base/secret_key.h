@@ -65,7 +65,10 @@ template <typename Container>
 class WipedAtEnd {
  public:
   explicit WipedAtEnd(Container& container) : container_(container) {}
-  ~WipedAtEnd() { ::explicit_bzero(container_.data(), container_.size() * sizeof(*container_.data())); }
+  ~WipedAtEnd() {
+    // An empty container may have no memory, and explicit_bzero() takes no null.
+    if (!container_.empty()) ::explicit_bzero(container_.data(), container_.size() * sizeof(*container_.data()));
+  }
   WipedAtEnd(const WipedAtEnd&) = delete;
   WipedAtEnd& operator=(const WipedAtEnd&) = delete;
 
