@@ -62,6 +62,7 @@ struct Place {
       throw UsageError(fmt::format("--job is '{}'; a name without / is needed", job));
     return std::filesystem::absolute(folder).lexically_normal() / job;
   }
+  std::string url() const { return fmt::format("{}://{}", store::kStoreScheme, path().string()); }
   std::shared_ptr<node::Client> client() const { return node::Client::open(path(), kClientWait); }
 };
 
@@ -223,9 +224,15 @@ int list(const Place& place) {
 
 int copy_out(const Place& place, const std::vector<std::string>& names) {
   const auto client = place.client();
+  for (const std::string& name : names) static_cast<void>(client->open_file(name));  // Or its error.
+  // As programs read: without the daemon, should it end meanwhile, from the set's source.
+  const store::DataFiles files = node::data_files_from_environment(0);
+  static_cast<void>(files.add(place.url()));
+  const data::FileOpener open = files.opener();
+  static_cast<void>(open.folders().list(place.url()));  // While the daemon is there.
   Bytes buffer(kCopyBytes);
   for (const std::string& name : names) {
-    const auto file = client->open_file(name);
+    const auto file = open(place.url() + "/" + name);
     for (std::uint64_t done = 0; done < file->size_bytes();) {
       const auto part = std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), file->size_bytes() - done));
       file->read_at(done, part);
@@ -238,7 +245,7 @@ int copy_out(const Place& place, const std::vector<std::string>& names) {
 
 int mount(const Place& place, const std::string& folder) {
   constexpr std::uint64_t kReadAheadBytes = std::uint64_t{1} << 30;
-  const std::string name = fmt::format("{}://{}", store::kStoreScheme, place.path().string());
+  const std::string name = place.url();
   const store::DataFiles files = node::data_files_from_environment(kReadAheadBytes);
   static_cast<void>(files.opener().folders().list(name));  // Or its error, before anything is mounted.
   store::serve_mount(

@@ -123,3 +123,18 @@ def test_ranks_and_daemons_are_killed_at_random_points(gyre: Path, tmp_path: Pat
             assert nodes.end(node) == 0
             assert not (nodes.store_dir(node) / "store/socket").exists()
     assert nothing_runs(nodes)
+
+
+def test_cat_reads_on_when_its_daemon_dies(gyre: Path, tmp_path: Path) -> None:
+    """As the guide says of every program; it ended with "Connection reset by peer"."""
+    files = {f"{i}.bin": random.Random(i).randbytes(5 << 20) for i in range(3)}
+    with fault_server(files) as server, StoreNodes(gyre, tmp_path, 1, server.url, "--on-demand") as nodes:
+        nodes.start()
+        command = [gyre, "store", "cat", "--store-dir", nodes.store_dir(0), *sorted(files)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0) as reader:
+            assert reader.stdout is not None
+            first = reader.stdout.read(1)  # The rest does not fit into the pipe.
+            nodes.end(0, signal.SIGKILL)
+            output, errors = reader.communicate(timeout=60)
+        assert reader.returncode == 0, errors.decode()
+        assert first + output == b"".join(files[name] for name in sorted(files))
