@@ -8,6 +8,7 @@
 #include "gyre/jobs/drivers/slurm/driver.h"
 #include "gyre/jobs/drivers/slurm/internal/commands.h"
 #include "gyre/jobs/drivers/slurm/internal/script.h"
+#include "gyre/jobs/drivers/test_support.h"
 
 namespace gyre::jobs::drivers::slurm {
 namespace {
@@ -76,6 +77,28 @@ TEST(SlurmScripts, the_gpus_that_a_job_asks_for_are_slurms_to_give) {
   EXPECT_THAT(sbatch_arguments(options, Home("/h"), order), testing::Not(Contains(HasSubstr("gres"))));
   order.job.gpus_per_node = 2;
   EXPECT_THAT(sbatch_arguments(options, Home("/h"), order), Contains("--gres=gpu:2"));
+}
+
+TEST(SlurmDrivers, refuse_a_jobs_number_of_gpus_where_the_cluster_asks_for_its_own) {
+  const conformance::PublicFolder folder;
+  SlurmOptions options;
+  options.folder = folder.path() / "state";
+  options.shared_folder = folder.path();
+  const SlurmDriver driver(options);
+  spec::JobSpec job;
+  spec::ClusterSpec cluster;
+  job.gpus_per_node = 2;
+  EXPECT_NO_THROW(driver.check_job(job, cluster));
+  EXPECT_EQ(driver.gpus_per_node(cluster), std::nullopt);
+  cluster.gyre.driver_options = {{"gres", "gpu:a100:4"}};
+  try {
+    driver.check_job(job, cluster);
+    FAIL() << "it was accepted";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("asks Slurm for 'gpu:a100:4' for all of its jobs (driverOptions.gres)"));
+  }
+  job.gpus_per_node.reset();
+  EXPECT_NO_THROW(driver.check_job(job, cluster));
 }
 
 TEST(SlurmLists, jobs_are_read_and_what_is_not_one_is_left_out) {
