@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.autograd import graph
@@ -258,6 +258,22 @@ def plugin_backend(name: str, place: GroupPlace) -> Any:
     options.group_id = place.name
     options.global_ranks_in_group = list(place.global_ranks)
     return plugin.creator_fn(options, None)
+
+
+# Of a process group, as torch 2.13 calls them and as earlier versions do.
+_EARLIER_METHODS = {
+    "all_gather_single": "_allgather_base",
+    "all_gather_single_coalesced": "allgather_into_tensor_coalesced",
+    "all_to_all_single": "alltoall_base",
+    "reduce_scatter_single": "_reduce_scatter_base",
+    "reduce_scatter_single_coalesced": "reduce_scatter_tensor_coalesced",
+}
+
+
+def method_of(group: Any, name: str) -> Callable[..., Any]:
+    """A method of one of torch's process groups, by its name in torch 2.13."""
+    found = getattr(group, name, None)
+    return cast("Callable[..., Any]", getattr(group, _EARLIER_METHODS.get(name, name)) if found is None else found)
 
 
 def hold(group: Any, device_type: str, name: str, backend: Any) -> None:

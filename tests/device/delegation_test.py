@@ -247,7 +247,7 @@ def results_that_another_stream_waits_for_do_not_reach_freed_memory() -> None:
         work.wait()
     del tensor, work
     torch.accelerator.current_stream(device).synchronize()
-    with torch.sim.device(device):  # type: ignore[attr-defined]
+    with torch.get_device_module(sim_device.NAME).device(device):
         others = [torch.full((40,), 5.0, device=device) for _ in range(3)]
         torch.accelerator.current_stream(device).synchronize()
     side.synchronize()
@@ -328,10 +328,10 @@ def parts_of_the_world() -> None:
 def what_torch_asks_about_the_group() -> None:
     world: Any = dist.group.WORLD
     delegate = world._get_backend(own_device())
-    assert delegate.name() == "standin"
+    assert delegate.name() == sim_device.LIBRARY
     assert world._get_backend(torch.device("cpu")) is world
-    assert set(world._device_types) == {torch.device("cpu"), torch.device("sim")}
-    assert dist.get_backend() in ("gyre", "cpu:gyre,sim:standin")
+    assert set(world._device_types) == {torch.device("cpu"), torch.device(sim_device.NAME)}
+    assert dist.get_backend() in ("gyre", sim_device.NAMED_BACKEND)
 
 
 def barriers_and_objects_stay_on_the_host() -> None:
@@ -341,7 +341,7 @@ def barriers_and_objects_stay_on_the_host() -> None:
     shared: list[Any] = [None] * SIZE
     dist.all_gather_object(shared, {"rank": dist.get_rank(), "tensor": values(2).to(own_device())})
     assert [one["rank"] for one in shared] == list(range(SIZE))
-    assert shared[1]["tensor"].device == torch.device("sim:1")
+    assert shared[1]["tensor"].device == sim_device.device(1)
     assert len(control.stand_in_calls()) == before
 
 
@@ -369,15 +369,13 @@ CHECKS: list[Callable[[], None]] = [
     the_users_own_streams,
     a_future_of_a_work_knows_its_stream,
     parts_of_the_world,
-    barriers_and_objects_stay_on_the_host,
+    *sim_device.simulated_only([barriers_and_objects_stay_on_the_host]),
 ]
 
 
-DELEGATED = [
-    nothing_waits_on_the_host,
-    what_torch_asks_about_the_group,
-    what_the_library_lacks_is_an_error_of_its_own,
-]
+DELEGATED = sim_device.simulated_only(
+    [nothing_waits_on_the_host, what_torch_asks_about_the_group, what_the_library_lacks_is_an_error_of_its_own]
+)
 
 
 def what_a_library_lacks_is_staged() -> None:
@@ -393,14 +391,14 @@ def what_a_library_lacks_is_staged() -> None:
 def a_staged_call_with_tensors_of_two_devices_is_one_sentence() -> None:
     world: Any = dist.group.WORLD
     outputs = [torch.zeros(2, device=own_device()) for _ in range(SIZE)]
-    with pytest.raises(ValueError, match=r"tensors of two devices in one call, sim:\d and cpu"):
+    with pytest.raises(ValueError, match=r"tensors of two devices in one call, \w+:\d and cpu"):
         world.allgather([outputs], [torch.ones(2)])
     assert world._get_backend(own_device()) is world
-    assert set(world._device_types) == {torch.device("cpu"), torch.device("sim")}
+    assert set(world._device_types) == {torch.device("cpu"), torch.device(sim_device.NAME)}
 
 
 STAGED = [
-    a_staged_exchange_waits_on_the_host_only_when_it_is_called,
+    *sim_device.simulated_only([a_staged_exchange_waits_on_the_host_only_when_it_is_called]),
     what_a_library_lacks_is_staged,
     a_staged_call_with_tensors_of_two_devices_is_one_sentence,
 ]
@@ -412,7 +410,7 @@ def body() -> None:
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("backend", ["gyre", "cpu:gyre,sim:standin"])
+@pytest.mark.parametrize("backend", ["gyre", sim_device.NAMED_BACKEND])
 @pytest.mark.parametrize("schedule", list(sim_device.SCHEDULES))
 @each([*CHECKS, *DELEGATED])
 def test_a_devices_tensors_go_to_its_backend(
@@ -426,4 +424,4 @@ def test_a_devices_tensors_go_to_its_backend(
 def test_a_devices_tensors_go_through_host_memory(
     run_checks: RunChecks, schedule: str, check: Callable[[], None]
 ) -> None:
-    run_checks(SIZE, body, check, environment={"SCHEDULE": schedule, "BACKEND": "sim:gyre"})
+    run_checks(SIZE, body, check, environment={"SCHEDULE": schedule, "BACKEND": f"{sim_device.NAME}:gyre"})

@@ -27,6 +27,6 @@ def test_every_row_of_the_device_check_works(tmp_path: Path) -> None:
     )
     assert ended.returncode == 0, ended.stderr
     rows = [line for line in ended.stdout.splitlines() if line.startswith("| ")][1:]
-    assert len(rows) == 6, ended.stdout
+    assert len(rows) == 9, ended.stdout
     assert not any("failed" in row or "open" in row for row in rows), ended.stdout
     assert "this shows nothing about GPUs" in ended.stdout

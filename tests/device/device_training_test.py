@@ -72,7 +72,7 @@ def fsdp2_trains_as_one_process_does() -> None:
 
     device = own_device()
     torch.accelerator.set_device_index(device.index)
-    mesh = init_device_mesh("sim", (2, 2), mesh_dim_names=("replicas", "shards"))
+    mesh = init_device_mesh(sim_device.NAME, (2, 2), mesh_dim_names=("replicas", "shards"))
     network: Any = a_network().to(device)
     for layer in network:
         if any(True for _ in layer.parameters()):
@@ -110,7 +110,7 @@ def body() -> None:
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("backend", ["gyre", "sim:gyre"])
+@pytest.mark.parametrize("backend", sim_device.BACKENDS)
 @pytest.mark.parametrize("schedule", list(sim_device.SCHEDULES))
 @each(CHECKS)
 def test_a_network_on_a_device(run_checks: RunChecks, schedule: str, backend: str, check: Callable[[], None]) -> None:

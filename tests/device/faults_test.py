@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import sim_device
 
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
 PATIENCE_S = 120
@@ -41,7 +42,7 @@ import sim_device, torch
 import gyre.torch as hvd
 sim_device.begin()
 hvd.init()
-tensor = torch.ones(4, device=f"sim:{hvd.rank() % 2}")
+tensor = torch.ones(4, device=sim_device.device(hvd.rank()))
 hvd.allreduce(tensor).cpu()
 pathlib.Path(f"ready.{hvd.rank()}").write_text(str(os.getpid()))
 if hvd.rank() == 1:
@@ -58,7 +59,7 @@ def job(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[subprocess.P
     environment = os.environ | {
         "SUPPORT": str(SUPPORT),
         "PYTHONPATH": str(SUPPORT.parents[1] / "python"),
-        "SCHEDULE": "lazy",
+        "SCHEDULE": next(iter(sim_device.SCHEDULES)),
         "BACKEND": "gyre",
         "CARRIER": "delegated",
         "OMP_NUM_THREADS": "1",

@@ -14,7 +14,7 @@ import pytest
 import sim_device
 import torch
 from effort import first_seed, rounds
-from horovod_on_device import leave
+from horovod_on_device import leave, own_device
 from ranks_fixture import RunRanks
 
 SIZE = 3
@@ -129,7 +129,7 @@ def program(seed: int, device: torch.device, sets: list[hvd.ProcessSet], streams
 def body() -> None:
     sim_device.begin()
     hvd.init()
-    device = torch.device("sim", hvd.rank() % 2)
+    device = own_device()
     sets = [hvd.global_process_set, hvd.add_process_set([0, 2])]
     own = [torch.accelerator.current_stream(device), torch.Stream(device), torch.Stream(device)]
     streams: Streams = [lambda stream=stream: stream for stream in own]  # type: ignore[misc]

@@ -35,7 +35,7 @@ LEFT_OUT = {
     "a_model_on_two_devices": "names the CPU",
     "lazily_negated_gradients": "gives a gradient of the CPU",
 }
-# Checks of what is only so where Gyre exchanges the gradients itself.
+# Checks of what is only so where Gyre exchanges each gradient itself, and not the buckets of a library's devices.
 LEFT_OUT_DELEGATED = {
     "timelines_of_training": "has a row for each gradient, not for each bucket on a device",
     "gradients_live_in_the_arena": "a bucket on a device is new memory in each step",
@@ -54,7 +54,8 @@ def suite(name: str) -> ModuleType:
 
 def checks_of(name: str, carrier: str) -> list[Callable[[], None]]:
     every: list[Callable[[], None]] = getattr(suite(name), SUITES[name])
-    left_out = LEFT_OUT if carrier == "staged" else LEFT_OUT | LEFT_OUT_DELEGATED
+    # Of hardware that ranks share, what is staged are the buckets.
+    left_out = LEFT_OUT if carrier == "staged" and sim_device.SIMULATED else LEFT_OUT | LEFT_OUT_DELEGATED
     return [check for check in every if check.__name__ not in left_out]
 
 
@@ -89,8 +90,9 @@ def body() -> None:
     if hasattr(suite(name), "model"):
         setattr(suite(name), "model", made_on_the_cpu(suite(name).model))  # noqa: B010  It is a module's.
     hvd.init()
-    torch.set_default_device(f"sim:{hvd.rank() % 2}")
-    run_each([settled(check) for check in checks_of(name, os.environ["CARRIER"])])
+    torch.set_default_device(sim_device.device(hvd.rank()))
+    with sim_device.DrawnOnTheCpu():
+        run_each([settled(check) for check in checks_of(name, os.environ["CARRIER"])])
     leave()
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sim_device
 
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
 PATIENCE_S = 120
@@ -41,7 +42,7 @@ import sim_device, torch
 import gyre.torch as hvd
 sim_device.begin()
 hvd.init()
-device = torch.device("sim", hvd.rank() % 2)
+device = sim_device.device(hvd.rank())
 torch.manual_seed(1)
 model = torch.nn.Linear(64, 8).to(device)
 optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.1), model.named_parameters())
@@ -53,7 +54,7 @@ for step in range({STEPS}):
 hvd.barrier()
 hvd.shutdown()
 """
-PROGRAMS = {"process group '0' on sim": DISTRIBUTED, "gyre.torch on sim": HOROVOD}
+PROGRAMS = {f"process group '0' on {sim_device.NAME}": DISTRIBUTED, f"gyre.torch on {sim_device.NAME}": HOROVOD}
 
 
 @pytest.mark.parametrize("row", PROGRAMS)
@@ -63,7 +64,7 @@ def test_a_timeline_and_explain_show_what_the_devices_library_does(tmp_path: Pat
         "PYTHONPATH": str(SUPPORT.parents[1] / "python"),
         "GYRE_PYTHON": sys.executable,
         "GYRE_TIMELINE": str(tmp_path / "trace.json"),
-        "SCHEDULE": "random",
+        "SCHEDULE": list(sim_device.SCHEDULES)[-1],
         "CARRIER": "delegated",
         "BACKEND": "gyre",
         "OMP_NUM_THREADS": "1",

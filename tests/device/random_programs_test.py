@@ -249,7 +249,7 @@ def body() -> None:
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("backend", ["gyre", "sim:gyre"])
+@pytest.mark.parametrize("backend", sim_device.BACKENDS)
 @pytest.mark.parametrize("schedule", list(sim_device.SCHEDULES))
 def test_random_programs_have_the_cpus_results(run_ranks: RunRanks, schedule: str, backend: str) -> None:
     print(f"GYRE_TEST_SEED={first_seed()}")

@@ -51,6 +51,7 @@ def body_on_one_device() -> None:
     assert len([text for text in said if "ranks 0 and 2 use the same device" in text]) == (rank == 0), said
 
 
+@sim_device.needs_simulation
 def test_under_gyre_ranks_on_one_device_exchange_through_host_memory(run_ranks: RunRanks) -> None:
     run_ranks(SIZE, body_on_one_device, environment={"SCHEDULE": "lazy", "BACKEND": "gyre"})
 
@@ -65,6 +66,7 @@ def body_with_the_backend_named() -> None:
     assert tensor.tolist() == [SIZE] * 3
 
 
+@sim_device.needs_simulation
 def test_where_the_program_names_the_backend_it_is_one_error(run_ranks: RunRanks) -> None:
     run_ranks(SIZE, body_with_the_backend_named, environment={"SCHEDULE": "lazy", "BACKEND": "cpu:gyre,sim:standin"})
 
@@ -79,5 +81,6 @@ def body_whose_first_calls_differ() -> None:
             dist.all_reduce(torch.ones(3, device=device))
 
 
+@sim_device.needs_simulation
 def test_first_calls_that_differ_are_found_while_devices_are_compared(run_ranks: RunRanks) -> None:
     run_ranks(SIZE, body_whose_first_calls_differ, environment={"SCHEDULE": "lazy", "BACKEND": "gyre"})

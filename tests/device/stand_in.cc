@@ -175,13 +175,13 @@ class StandIn final : public c10d::Backend {
 
   Works broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
     const auto root = static_cast<size_t>(options.rootRank);
-    return collective(c10d::OpType::BROADCAST, "broadcast", tensors, tensors,
+    return collective(c10d::OpType::BROADCAST, "broadcast", options.asyncOp, tensors, tensors,
                       [root](const auto& all, const auto& targets) { unpack(all[root], 0, targets[0]); });
   }
 
   Works allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
     check_reducible(options.reduceOp, tensors);
-    return collective(c10d::OpType::ALLREDUCE, "allreduce", tensors, tensors,
+    return collective(c10d::OpType::ALLREDUCE, "allreduce", options.asyncOp, tensors, tensors,
                       [op = options.reduceOp](const auto& all, const auto& targets) {
                         size_t offset = 0;
                         for (const Place& target : targets) {
@@ -198,14 +198,14 @@ class StandIn final : public c10d::Backend {
   Works reduce(Tensors& tensors, const c10d::ReduceOptions& options) override {
     check_reducible(options.reduceOp, tensors);
     const bool keeps = options.rootRank == rank_;
-    return collective(c10d::OpType::REDUCE, "reduce", tensors, tensors,
+    return collective(c10d::OpType::REDUCE, "reduce", options.asyncOp, tensors, tensors,
                       [keeps, op = options.reduceOp](const auto& all, const auto& targets) {
                         if (keeps) reduce_into(targets[0], all, 0, op);
                       });
   }
 
-  Works allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& /*options*/) override {
-    return collective(c10d::OpType::ALLGATHER, "allgather", inputs, outputs.at(0),
+  Works allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
+    return collective(c10d::OpType::ALLGATHER, "allgather", options.asyncOp, inputs, outputs.at(0),
                       [](const auto& all, const auto& targets) {
                         for (size_t rank = 0; rank < all.size(); ++rank) unpack(all[rank], 0, targets[rank]);
                       });
@@ -217,8 +217,8 @@ class StandIn final : public c10d::Backend {
   }
 
   Works allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                        const c10d::AllgatherOptions& /*options*/) override {
-    return collective(c10d::OpType::_ALLGATHER_BASE, "all_gather_single", inputs, outputs,
+                                        const c10d::AllgatherOptions& options) override {
+    return collective(c10d::OpType::_ALLGATHER_BASE, "all_gather_single", options.asyncOp, inputs, outputs,
                       [sources = sizes_of(inputs)](const auto& all, const auto& targets) {
                         size_t offset = 0;
                         for (size_t i = 0; i < targets.size(); ++i) {
@@ -234,7 +234,7 @@ class StandIn final : public c10d::Backend {
     check_reducible(options.reduceOp, outputs);
     const auto sizes = sizes_of(inputs.at(0));
     const size_t offset = std::accumulate(sizes.begin(), sizes.begin() + rank_, size_t{0});
-    return collective(c10d::OpType::REDUCE_SCATTER, "reduce_scatter", inputs.at(0), outputs,
+    return collective(c10d::OpType::REDUCE_SCATTER, "reduce_scatter", options.asyncOp, inputs.at(0), outputs,
                       [offset, op = options.reduceOp](const auto& all, const auto& targets) {
                         reduce_into(targets[0], all, offset, op);
                       });
@@ -249,7 +249,7 @@ class StandIn final : public c10d::Backend {
   Works reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                         const c10d::ReduceScatterOptions& options) override {
     check_reducible(options.reduceOp, outputs);
-    return collective(c10d::OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_single", inputs, outputs,
+    return collective(c10d::OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_single", options.asyncOp, inputs, outputs,
                       [sources = sizes_of(inputs), rank = static_cast<size_t>(rank_), op = options.reduceOp](
                           const auto& all, const auto& targets) {
                         size_t offset = 0;
@@ -269,7 +269,7 @@ class StandIn final : public c10d::Backend {
     return alltoall(outputs, inputs, options);
   }
 
-  Works alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& /*options*/) override {
+  Works alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override {
     // Each rank's bytes begin with the sizes of its parts, from which the others know where theirs is.
     Bytes header(inputs.size() * sizeof(uint64_t));
     const auto sizes = sizes_of(inputs);
@@ -278,7 +278,7 @@ class StandIn final : public c10d::Backend {
       std::memcpy(header.data() + i * sizeof size, &size, sizeof size);
     }
     return collective(
-        c10d::OpType::ALLTOALL, "alltoall", inputs, outputs,
+        c10d::OpType::ALLTOALL, "alltoall", options.asyncOp, inputs, outputs,
         [rank = static_cast<size_t>(rank_)](const auto& all, const auto& targets) {
           for (size_t from = 0; from < all.size(); ++from) {
             size_t offset = all.size() * sizeof(uint64_t);
@@ -295,15 +295,16 @@ class StandIn final : public c10d::Backend {
 
   Works gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) override {
     const Tensors kept = options.rootRank == rank_ ? outputs.at(0) : Tensors{};
-    return collective(c10d::OpType::GATHER, "gather", inputs, kept, [](const auto& all, const auto& targets) {
-      for (size_t rank = 0; rank < targets.size(); ++rank) unpack(all[rank], 0, targets[rank]);
-    });
+    return collective(c10d::OpType::GATHER, "gather", options.asyncOp, inputs, kept,
+                      [](const auto& all, const auto& targets) {
+                        for (size_t rank = 0; rank < targets.size(); ++rank) unpack(all[rank], 0, targets[rank]);
+                      });
   }
 
   Works scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) override {
     const Tensors given = options.rootRank == rank_ ? inputs.at(0) : Tensors{};
     return collective(
-        c10d::OpType::SCATTER, "scatter", given, outputs,
+        c10d::OpType::SCATTER, "scatter", options.asyncOp, given, outputs,
         [rank = static_cast<size_t>(rank_), root = static_cast<size_t>(options.rootRank)](
             const auto& all, const auto& targets) { unpack(all[root], rank * bytes_of(targets[0]), targets[0]); });
   }
@@ -312,7 +313,7 @@ class StandIn final : public c10d::Backend {
     const auto index = options.device ? options.device->index() : c10::DeviceIndex{-1};
     const auto device = static_cast<c10::DeviceIndex>(index >= 0 ? index : current_stream(-1).device);
     const Tensors nothing{at::empty({1}, at::TensorOptions().device(c10::Device(kType, device)).dtype(at::kByte))};
-    return collective(c10d::OpType::BARRIER, "barrier", nothing, {}, [](const auto&, const auto&) {});
+    return collective(c10d::OpType::BARRIER, "barrier", true, nothing, {}, [](const auto&, const auto&) {});
   }
 
   Works send(Tensors& tensors, int to, int /*tag*/) override {
@@ -397,8 +398,9 @@ class StandIn final : public c10d::Backend {
     return work;
   }
 
-  Works collective(c10d::OpType type, const std::string& name, const Tensors& inputs, const Tensors& outputs,
-                   const Combine& combine, const Bytes& header = {}) {
+  /// As NCCL does, returns no work if the call is not asynchronous: the current stream waits then.
+  Works collective(c10d::OpType type, const std::string& name, bool is_async, const Tensors& inputs,
+                   const Tensors& outputs, const Combine& combine, const Bytes& header = {}) {
     note(name);
     Tensors used = inputs;
     used.insert(used.end(), outputs.begin(), outputs.end());
@@ -406,20 +408,23 @@ class StandIn final : public c10d::Backend {
     const auto key = [name](uint64_t of, int rank) {
       return name + " " + std::to_string(of) + " of rank " + std::to_string(rank);
     };
-    return queue(type, used, outputs,
-                 [=, mailbox = mailbox_, own_rank = rank_, size = size_, sources = places_of(inputs),
-                  targets = places_of(outputs)] {
-                   Bytes own = header;
-                   const Bytes rest = packed(sources);
-                   own.insert(own.end(), rest.begin(), rest.end());
-                   mailbox->post(key(number, own_rank), own);
-                   std::vector<Bytes> all;
-                   for (int rank = 0; rank < size; ++rank) all.push_back(mailbox->fetch(key(number, rank)));
-                   // All have posted this one, and so have read what was posted before it.
-                   if (!mailbox->last_posted.empty()) mailbox->forget(mailbox->last_posted);
-                   mailbox->last_posted = key(number, own_rank);
-                   combine(all, targets);
-                 });
+    const Works work = queue(type, used, outputs,
+                             [=, mailbox = mailbox_, own_rank = rank_, size = size_, sources = places_of(inputs),
+                              targets = places_of(outputs)] {
+                               Bytes own = header;
+                               const Bytes rest = packed(sources);
+                               own.insert(own.end(), rest.begin(), rest.end());
+                               mailbox->post(key(number, own_rank), own);
+                               std::vector<Bytes> all;
+                               for (int rank = 0; rank < size; ++rank) all.push_back(mailbox->fetch(key(number, rank)));
+                               // All have posted this one, and so have read what was posted before it.
+                               if (!mailbox->last_posted.empty()) mailbox->forget(mailbox->last_posted);
+                               mailbox->last_posted = key(number, own_rank);
+                               combine(all, targets);
+                             });
+    if (is_async || coalesced_) return work;
+    work->wait();
+    return nullptr;
   }
 
   Works message(c10d::OpType type, const std::string& name, const Tensors& tensors, int other) {

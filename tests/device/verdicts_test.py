@@ -18,14 +18,16 @@ from ranks_fixture import RunRanks
 from sim_device import own_device
 
 SIZE = 3
-ENVIRONMENT = {"SCHEDULE": "lazy", "BACKEND": "gyre"}
+ENVIRONMENT = {"SCHEDULE": next(iter(sim_device.SCHEDULES)), "BACKEND": "gyre"}
 PATIENCE_S = 60
 PROMISED_S = 5
 
 
 def join(timeout: float = 60) -> None:
     sim_device.join_group(SIZE, timedelta(seconds=timeout))
-    dist.all_reduce(torch.ones(2, device=own_device()))
+    first = torch.ones(2, device=own_device())
+    dist.all_reduce(first)
+    first.cpu()  # Under the lazy schedule nothing runs before somebody waits.
 
 
 def failure_of_the_group() -> BaseException:
@@ -229,6 +231,7 @@ def body_on_a_device_that_hangs() -> None:
     os._exit(0)  # The device hangs still.
 
 
+@sim_device.needs_simulation
 def test_a_device_that_hangs_is_told_from_a_program_that_does(run_ranks: RunRanks) -> None:
     run_ranks(SIZE, body_on_a_device_that_hangs, environment={**ENVIRONMENT, "GYRE_STALL_WARNING_SECONDS": "1"})
 
@@ -252,15 +255,15 @@ def test_a_call_that_the_library_refuses_on_one_rank_is_no_hang(run_ranks: RunRa
 
 def body_with_device_id() -> None:
     """torch would lose it for a group in Python; it has no effect, and breaks nothing."""
-    sim_device.follow("lazy")
+    sim_device.follow(os.environ["SCHEDULE"])
     sim_device.register_stand_in()
     rank = int(os.environ["GYRE_RANK"])
-    device = torch.device("sim", rank % 2)
+    device = sim_device.device(rank)
     dist.init_process_group("gyre", store=sim_device.meet(rank), rank=rank, world_size=SIZE, device_id=device)
     tensor = torch.full((3,), float(rank), device=device)
     dist.all_reduce(tensor)
     assert tensor.tolist() == [3.0] * 3
-    mesh = dist.init_device_mesh("sim", (SIZE,))
+    mesh = dist.init_device_mesh(sim_device.NAME, (SIZE,))
     dist.all_reduce(tensor, group=mesh.get_group())
     assert tensor.tolist() == [9.0] * 3
     dist.barrier()

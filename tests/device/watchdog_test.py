@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import sim_device
 from hosts import Hosts
 
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
@@ -23,7 +24,7 @@ PROGRAM = """
 import datetime, os, sys, time
 sys.path.insert(0, os.environ["SUPPORT"])
 import gyre.distributed, sim_device, torch, torch.distributed as dist
-sim_device.follow("lazy")
+sim_device.follow(next(iter(sim_device.SCHEDULES)))
 sim_device.register_stand_in()
 dist.init_process_group(os.environ["BACKEND"], timeout=datetime.timedelta(seconds=float(os.environ["LIMIT"])))
 tensor = torch.ones(4, device=sim_device.own_device())
@@ -50,7 +51,7 @@ def outcome_of(
     odd: str,
     *,
     backend: str,
-    limit: float = 600,
+    limit: float = 600 if sim_device.SIMULATED else WATCHDOG_MS / 1000,
     watchdog_ms: int | None = WATCHDOG_MS,
     launcher: Sequence[str] = ("gyre", "run", "-n", "3"),
 ) -> tuple[int, str]:
@@ -97,7 +98,7 @@ def outcome_over_hosts(folder: Path, odd: str, *, backend: str) -> tuple[int, st
 
 
 def test_a_rank_that_a_program_of_torchs_own_misses_is_named_in_place_of_the_abort(tmp_path: Path) -> None:
-    code, output = outcome_of(tmp_path, MISSING, backend="standin")
+    code, output = outcome_of(tmp_path, MISSING, backend=sim_device.LIBRARY)
     assert code == ABORTED, output
     verdict = verdict_in(output)
     assert verdict.startswith("gyre run: rank 1 of 3 did not make a call that ranks 0, 2 waited for; "), output
@@ -105,13 +106,14 @@ def test_a_rank_that_a_program_of_torchs_own_misses_is_named_in_place_of_the_abo
 
 
 def test_different_calls_of_a_program_of_torchs_own_are_shown(tmp_path: Path) -> None:
-    code, output = outcome_of(tmp_path, DIFFERENT, backend="standin")
+    code, output = outcome_of(tmp_path, DIFFERENT, backend=sim_device.LIBRARY)
     assert code == ABORTED, output
     assert verdict_in(output).startswith("gyre run: the ranks called different operations; "), output
     assert "ALLREDUCE (NumelIn=4, NumelOut=4) on ranks 0, 2" in output, output
     assert "BROADCAST (NumelIn=4, NumelOut=4) on rank 1" in output, output
 
 
+@sim_device.needs_simulation
 def test_a_watchdog_that_is_faster_than_gyres_limit_does_not_hide_the_missing_rank(tmp_path: Path) -> None:
     code, output = outcome_of(tmp_path, MISSING, backend="gyre")
     assert code == ABORTED, output
@@ -131,7 +133,7 @@ def test_gyres_own_limit_names_the_missing_rank_before_the_watchdog_acts(tmp_pat
 
 
 def test_gyre_names_a_mismatch_before_the_watchdog_acts(tmp_path: Path) -> None:
-    code, output = outcome_of(tmp_path, DIFFERENT, backend="gyre")
+    code, output = outcome_of(tmp_path, DIFFERENT, backend="gyre", limit=600)
     assert code == 1, output
     assert "SIGABRT" not in output, output
     block = output[output.index(verdict_in(output)) :]
@@ -160,7 +162,7 @@ if os.environ.get("GYRE_TEST_LONG"):
     @pytest.mark.needs_root
     @pytest.mark.needs_programs("ip", "ethtool")
     def test_different_calls_on_two_hosts_are_shown_in_place_of_the_first_abort(tmp_path: Path) -> None:
-        code, output = outcome_over_hosts(tmp_path, DIFFERENT, backend="standin")
+        code, output = outcome_over_hosts(tmp_path, DIFFERENT, backend=sim_device.LIBRARY)
         assert code == ABORTED, output
         assert verdict_in(output).startswith("gyre run: the ranks called different operations; "), output
         assert "ALLREDUCE (NumelIn=4, NumelOut=4) on ranks 0, 2" in output, output

@@ -1,14 +1,15 @@
-"""Ranks of gyre.torch on the simulated device: see sim_device."""
+"""Ranks of gyre.torch on a device: see sim_device."""
 
 from __future__ import annotations
 
 import gyre.torch as hvd
+import sim_device
 import torch
 
 
 def own_device() -> torch.device:
     """Ranks differ, and their current device stays the first one."""
-    return torch.device("sim", hvd.rank() % 2)
+    return sim_device.device(hvd.rank())
 
 
 def values(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:

@@ -2,6 +2,9 @@
 
 Its memory cannot be forked, so that a rank loads it, never the process of which ranks are forks. Nothing of it runs on
 time alone: see set_schedule() and SCHEDULES.
+
+With GYRE_TEST_DEVICE=cuda the tests use this machine's GPUs in its place, and NCCL in place of the stand-in; checks
+that look into the simulated device are left out (simulated_only()). One GPU is enough: see share_one_device().
 """
 
 from __future__ import annotations
@@ -13,17 +16,31 @@ import shutil
 import sys
 import time
 import types
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils import backend_registration
 
 ROOT = Path(__file__).resolve().parents[2]
-NAME = "sim"
+NAME = os.environ.get("GYRE_TEST_DEVICE", "sim")
+SIMULATED = NAME == "sim"
+LIBRARY = "standin" if SIMULATED else "nccl"
 # Name, and the arguments of set_schedule(): nothing runs until the host waits, or streams advance at random.
-SCHEDULES = {"lazy": (0.0, 0), "random": (0.3, 7)}
+SCHEDULES = {"lazy": (0.0, 0), "random": (0.3, 7)} if SIMULATED else {"hardware": ()}
+# Backends of torch.distributed: Gyre with the device's library, and through host memory.
+BACKENDS = ("gyre", f"{NAME}:gyre")
+NAMED_BACKEND = f"cpu:gyre,{NAME}:{LIBRARY}"
+needs_simulation = pytest.mark.skipif(not SIMULATED, reason="looks into the simulated device")
+
+
+def simulated_only(checks: Sequence[Callable[[], None]]) -> list[Callable[[], None]]:
+    """Those that count what the simulated device does, or need two devices."""
+    return list(checks) if SIMULATED else []
 
 
 def _library() -> Path:
@@ -109,6 +126,7 @@ def _device_module(devices: int) -> types.ModuleType:
 @functools.cache
 def load() -> Any:
     """Makes the device known to torch, and returns its control: set_schedule(), counters(), pin(), unpin()."""
+    assert SIMULATED, f"a test that looks into the simulated device runs on {NAME}; see simulated_only()"
     library = _library()
     assert library.exists(), f"{library} has not been built; run `./dev build release gyre_test_device` first"
     spec = importlib.util.spec_from_file_location("gyre_test_device", library)
@@ -122,27 +140,60 @@ def load() -> Any:
     return control
 
 
-def follow(schedule: str) -> Any:
+def follow(schedule: str) -> None:
     """load(), under one of SCHEDULES."""
-    control = load()
-    control.set_schedule(*SCHEDULES[schedule])
-    return control
+    if SIMULATED:
+        load().set_schedule(*SCHEDULES[schedule])
+    else:
+        # So that the same network has nearly the same numbers on both.
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+
+
+def share_one_device() -> None:
+    """Lets NCCL serve ranks that use one GPU, which takes them for ranks of several hosts then, and keeps Gyre from
+    finding it out."""
+    from gyre._devices import meeting  # noqa: PLC0415  Only tests on hardware need it.
+
+    os.environ["NCCL_HOSTID"] = f"rank {os.environ['GYRE_RANK']}"
+    os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
+    meeting.identity_of = lambda device: ""  # noqa: ARG005
 
 
 # How gyre.torch exchanges the device's tensors: through host memory, or by the stand-in for NCCL.
 CARRIERS = ("staged", "delegated")
 
 
-def begin() -> Any:
+def begin() -> None:
     """follow(), as $SCHEDULE and $CARRIER say."""
-    control = follow(os.environ["SCHEDULE"])
+    follow(os.environ["SCHEDULE"])
     if os.environ["CARRIER"] == "delegated":
         register_stand_in()
-    return control
+
+
+class DrawnOnTheCpu(TorchFunctionMode):
+    """Random tensors of the CPU's generators, on the default device: other devices refuse them."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        options = kwargs or {}
+        if options.get("generator") is None:
+            return func(*args, **options)
+        return func(*args, device="cpu", **options).to(torch.get_default_device())
+
+
+def device(number: int) -> torch.device:
+    """Of the simulated two; of the machine's GPUs."""
+    return torch.device(NAME, number % (2 if SIMULATED else torch.accelerator.device_count()))
+
+
+def trained_alike(ours: torch.Tensor, wanted: torch.Tensor) -> bool:
+    """Of a network: equal() on the simulated device, which computes as the CPU does; other kernels round otherwise."""
+    if SIMULATED:
+        return equal(ours, wanted)
+    return torch.allclose(ours.cpu().float(), wanted.float(), rtol=1e-3, atol=1e-3)
 
 
 def equal(ours: torch.Tensor, wanted: torch.Tensor) -> bool:
-    """To the bit; what the stand-in has added up, which rounds in other places, nearly."""
+    """To the bit; what the device's library has added up, which rounds in other places, nearly."""
     ours = ours.cpu()
     if os.environ["CARRIER"] == "staged" or not wanted.is_floating_point():
         return torch.equal(ours, wanted) and ours.dtype == wanted.dtype
@@ -165,14 +216,14 @@ def leave_out(wait: str, file: str, caller: str) -> None:
     setattr(staging, wait, left_out_there)
 
 
-def register_stand_in() -> Any:
+def register_stand_in() -> None:
     """load(), with the stand-in for NCCL as the default backend of this device, as NCCL is for cuda."""
     import torch.distributed as dist  # noqa: PLC0415  Only tests of it need it.
 
-    control = load()
-    if "standin" not in dist.Backend.backend_list:
-        dist.Backend.register_backend("standin", control.stand_in, devices=[NAME])
-    return control
+    if not SIMULATED:
+        share_one_device()
+    elif "standin" not in dist.Backend.backend_list:
+        dist.Backend.register_backend("standin", load().stand_in, devices=[NAME])
 
 
 def join_group(size: int, timeout: timedelta = timedelta(seconds=60)) -> None:
@@ -190,7 +241,7 @@ def own_device() -> torch.device:
     """Ranks differ, and their current device stays the first one."""
     import torch.distributed as dist  # noqa: PLC0415  As above.
 
-    return torch.device(NAME, dist.get_rank() % 2)
+    return device(dist.get_rank())
 
 
 def meet(rank: int) -> Any:

@@ -79,9 +79,22 @@ def note_use(tensor: torch.Tensor, stream: torch.Stream) -> None:
 def current_stream(device: torch.device, action: str) -> torch.Stream:
     """UnsupportedError while it is captured for a graph. `action` starts the message."""
     stream = torch.accelerator.current_stream(device)
-    if stream.is_capturing():
+    if is_capturing(stream, device):
         raise UnsupportedError(f"{action}: a graph that is captured on {device} cannot contain an exchange of Gyre's")
     return stream
+
+
+def is_capturing(current: torch.Stream, device: torch.device) -> bool:
+    """Whether the current stream of a device is captured for a graph."""
+    ask = getattr(current, "is_capturing", None)
+    if ask is not None:
+        return bool(ask())
+    # torch 2.11 asks the module of the device, about the current stream.
+    ask = getattr(torch.get_device_module(device), "is_current_stream_capturing", None)
+    if ask is None:
+        return False
+    with torch.accelerator.device_index(device.index):
+        return bool(ask())
 
 
 def to_host(pairs: Iterable[Pair], action: str) -> None:

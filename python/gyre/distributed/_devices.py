@@ -87,7 +87,7 @@ class OtherDevices:
     ) -> Any:
         """A method of a group that serves another device. All ranks' calls are compared in the background. STAGED where
         the ranks find out together that Gyre is to exchange these tensors itself, now and later."""
-        function = getattr(group, method)
+        function = _torch_private.method_of(group, method)
         if self._place.size == 1 or not (is_recorded(method) or is_message(method)):
             return function(*arguments, **options)
         record = self._record
@@ -111,10 +111,10 @@ class OtherDevices:
                 return STAGED
             work = self._done_by(function, arguments, options)
             self._connected.add((id(group), None))
-        if work is not None:
-            record.note_work(entry, work)
-            if progress.is_followed(self._owner.gyre_runtime):
-                self._follow(method, entry, work, arguments)
+        under_way = delegates.OnCurrentStream(device) if work is None else work
+        record.note_work(entry, under_way)
+        if progress.is_followed(self._owner.gyre_runtime):
+            self._follow(method, entry, under_way, arguments)
         return work
 
     def _done_by(self, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
