@@ -166,7 +166,7 @@ def _nvidia_gpus() -> int:
 
 
 def _delegate(kind: str, count: int) -> Finding:
-    from gyre._devices import delegates  # noqa: PLC0415  As above.
+    from gyre._devices import delegates, tried  # noqa: PLC0415  As above.
 
     seen = f"torch sees {count} of type '{kind}'"
     backend = delegates.default_of(kind)
@@ -179,7 +179,7 @@ def _delegate(kind: str, count: int) -> Finding:
     else:
         text = f"{seen}; their tensors go to torch's backend {backend}"
         remedy = f'init_process_group("cpu:gyre,{kind}:BACKEND") names another BACKEND'
-    return Finding("devices", "note", f"{text}; Gyre has never run on hardware with one (docs/guide/gpu.md)", remedy)
+    return Finding("devices", "note", f"{text}; {tried.tried_on(kind)} (docs/guide/gpu.md)", remedy)
 
 
 def _locked_memory() -> Finding:

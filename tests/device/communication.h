@@ -49,6 +49,13 @@ class Mailbox {
     return store_->get(key);
   }
 
+  /// Returns when all ranks have called it with this name.
+  void meet(const std::string& name, int rank, int size) {
+    const std::string prefix = "meet for " + name + ", rank ";
+    post(prefix + std::to_string(rank), {1});
+    for (int other = 0; other < size; ++other) fetch(prefix + std::to_string(other));
+  }
+
   void close() { closed_ = true; }
 
   std::string last_posted;

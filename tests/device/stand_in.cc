@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/StreamGuard.h>
 
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <memory>
@@ -147,6 +148,7 @@ class StandIn final : public c10d::Backend {
   StandIn(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, milliseconds timeout)
       : Backend(rank, size),
         mailbox_(std::make_shared<Mailbox>(store, timeout)),
+        connecting_(store, timeout),
         options_(c10::make_intrusive<Options>("standin", timeout)),
         watchdog_(Watchdog::of_environment(store, rank)) {}
   ~StandIn() override { shutdown(); }
@@ -159,6 +161,7 @@ class StandIn final : public c10d::Backend {
   void setTimeout(milliseconds timeout) override { options_->timeout = timeout; }
   void abort() override {
     mailbox_->close();
+    connecting_.close();
     shutdown();
   }
   /// When what is queued has run. Idempotent. Thread-safe, as abort() is: NCCL's are called while a call is under way.
@@ -402,6 +405,9 @@ class StandIn final : public c10d::Backend {
   Works collective(c10d::OpType type, const std::string& name, bool is_async, const Tensors& inputs,
                    const Tensors& outputs, const Combine& combine, const Bytes& header = {}) {
     note(name);
+    // NCCL connects the ranks for an algorithm when it is first used, and the call waits on the host for all of them.
+    if (const char* late = std::getenv("STAND_IN_CONNECTS_LATE"); late != nullptr && name == late)
+      connecting_.meet(name, rank_, size_);
     Tensors used = inputs;
     used.insert(used.end(), outputs.begin(), outputs.end());
     const uint64_t number = ++collectives_;
@@ -466,6 +472,7 @@ class StandIn final : public c10d::Backend {
   }
 
   std::shared_ptr<Mailbox> mailbox_;
+  Mailbox connecting_;
   c10::intrusive_ptr<Options> options_;
   std::unique_ptr<Watchdog> watchdog_;
   std::mutex mutex_;

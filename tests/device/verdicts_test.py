@@ -93,6 +93,25 @@ def test_different_operations_are_found(run_ranks: RunRanks) -> None:
     run_ranks(SIZE, body_of_two_operations, environment=ENVIRONMENT)
 
 
+def body_of_a_call_that_waits_on_the_host() -> None:
+    """As NCCL's do where they connect the ranks for an algorithm that has not been used yet."""
+    join()
+    tensor = torch.ones(SIZE, device=own_device())
+    began = time.monotonic()
+    if dist.get_rank() == 2:
+        with pytest.raises(dist.DistBackendError, match="the operation differs"):
+            dist.broadcast(tensor, 0)
+    else:
+        dist.all_reduce(tensor)
+        assert "the operation differs" in str(failure_of_the_group())
+    assert time.monotonic() - began < PROMISED_S
+
+
+def test_a_call_that_waits_on_the_host_for_ranks_that_call_another_is_found(run_ranks: RunRanks) -> None:
+    environment = {**ENVIRONMENT, "STAND_IN_CONNECTS_LATE": "broadcast"}
+    run_ranks(SIZE, body_of_a_call_that_waits_on_the_host, environment=environment)
+
+
 def body_on_the_cpu_and_a_device() -> None:
     join()
     if dist.get_rank() == 0:

@@ -62,13 +62,13 @@ def let_torch_see(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: count)
 
 
-def test_the_doctor_says_that_nothing_has_run_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_doctor_says_where_tensors_of_gpus_go_and_what_has_been_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     let_torch_see(monkeypatch, 2)
     devices = devices_line()
     assert devices is not None
     assert devices.state == "note"
     assert "2 of type 'cuda'" in devices.text
-    assert "never run on hardware" in devices.text
+    assert "has run on one NVIDIA H200 only" in devices.text
     monkeypatch.setattr(delegates, "is_missing", lambda _: False)
     devices = devices_line()
     assert devices is not None

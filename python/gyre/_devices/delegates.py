@@ -1,7 +1,5 @@
 """Delegates: the backends of torch.distributed that exchange the tensors of a device (NCCL for cuda), made by Gyre.
 Nothing else in the package names a vendor's library.
-
-None of this has run on hardware: it is tested on the simulated device of tests/device.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ import torch.distributed as dist
 from gyre import _torch_private
 from gyre._devices import interfaces
 from gyre._devices.staging import is_capturing
+from gyre._devices.tried import tried_on
 from gyre._torch_private import GroupPlace
 from gyre.errors import UnsupportedError
 
@@ -91,7 +90,8 @@ def _made(backend: str, place: GroupPlace) -> Any:
 def _say_once(device_type: str, backend: str) -> None:
     logging.getLogger("gyre").warning(
         "tensors on %s go to torch's backend %s, over connections that Gyre neither authenticates nor encrypts; "
-        "no part of Gyre has ever run on such hardware (docs/guide/gpu.md)",
+        "%s (docs/guide/gpu.md)",
         device_type,
         backend,
+        tried_on(device_type),
     )

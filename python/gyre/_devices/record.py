@@ -52,7 +52,7 @@ class Signature(NamedTuple):
 class Entry:
     """A call of this rank's."""
 
-    __slots__ = ("agreed_at", "handle", "method", "number", "place", "signature")
+    __slots__ = ("agreed_at", "handle", "is_late", "is_made", "method", "number", "place", "signature")
 
     def __init__(
         self, number: int, method: str, signature: Callable[[], Signature], place: PlaceInProgram | None
@@ -63,6 +63,12 @@ class Entry:
         self.place = place
         self.handle: _core.Handle | None = None
         self.agreed_at: float | None = None  # When all ranks were seen to have made it.
+        self.is_made = False  # The library has taken it, or refused it.
+        self.is_late = False  # A look has found that it had not yet.
+
+    def is_completed(self) -> bool:
+        """As a work of the library's: before there is one, the call itself may hang."""
+        return self.is_made
 
 
 class Record:
@@ -87,14 +93,24 @@ class Record:
         self._is_told = False  # The program has seen the failure.
 
     def enter(self, number: int, method: str, signature: Callable[[], Signature]) -> Entry:
-        """A call, which the record's thread announces to the other ranks: submitting it here would take longer than the
-        call itself."""
+        """A call that the library is to be given now. The record's thread announces it to the other ranks: submitting
+        it here would take longer than the call itself."""
         entry = Entry(number, method, signature, place_in_program(sys._getframe(1)))
+        self.note_work(entry, entry)
         self._new.append(entry)
         if not self._is_watched:
             self._is_watched = True
             look_after(self)
         return entry
+
+    def take_back(self, entry: Entry) -> bool:
+        """Of a call that the library has refused: whether the other ranks have not heard of it yet."""
+        with self._looking:
+            entry.is_made = True
+            if entry.handle is not None or entry not in self._new:
+                return False
+            self._new.remove(entry)
+            return True
 
     def note_work(self, entry: Entry, work: Any) -> None:
         """The delegate's. Two are kept at most, because they may keep tensors alive."""
@@ -149,6 +165,11 @@ class Record:
                 self._look_at_device()
             while self._new and not self._ended:
                 entry = self._new[0]
+                if not entry.is_made and not entry.is_late:
+                    # The library may refuse it yet. If it has not taken it at the next look either, it waits for the
+                    # other ranks, as NCCL does where it connects them.
+                    entry.is_late = True
+                    break
                 entry.handle = self._runtime.core.submit(self._request(entry))
                 self._announced.append(self._new.popleft())
         except ShutDownError:

@@ -2,7 +2,7 @@
 device, which NCCL refuses, for devices without a backend, and for gyre.torch.
 
 All waits of it are the three functions wait_on_host(), wait_on_device() and note_use(); those of a delegate are the
-last two and wait_for_work(). None of this has run on hardware: it is tested on the simulated device of tests/device.
+last two and wait_for_work(). It is tested on the simulated device of tests/device, which shows each that is missing.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from gyre._devices.tried import tried_on
 from gyre.errors import UnsupportedError
 
 Pair = tuple[torch.Tensor, torch.Tensor]  # In pinned host memory, and on the device.
@@ -24,9 +25,7 @@ Pair = tuple[torch.Tensor, torch.Tensor]  # In pinned host memory, and on the de
 @functools.cache
 def say_once(device_type: str) -> None:
     logging.getLogger("gyre").warning(
-        "tensors on %s are exchanged through host memory; no part of Gyre has ever run on such hardware "
-        "(docs/guide/gpu.md)",
-        device_type,
+        "tensors on %s are exchanged through host memory; %s (docs/guide/gpu.md)", device_type, tried_on(device_type)
     )
 
 

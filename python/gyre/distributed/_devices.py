@@ -97,25 +97,33 @@ class OtherDevices:
             return self._pass_message(id(group), method, function, arguments, options)
         number = self._owner.next_collective()
         signature = signature_of(method, self._place.size, arguments, options)
-        if (id(group), None) in self._connected:
-            try:
-                work = self._done_by(function, arguments, options)
-            except BaseException:
-                self._owner.withdraw_collective(number)  # The library has refused it, perhaps on this rank alone.
-                raise
-            entry = record.enter(number, method, signature)
-        else:
-            # The first call connects the ranks, and waits for all of them.
-            entry = record.enter(number, method, signature)
-            if not self._can_use(group, device):
-                return STAGED
-            work = self._done_by(function, arguments, options)
-            self._connected.add((id(group), None))
+        entry = record.enter(number, method, signature)
+        try:
+            if (id(group), None) not in self._connected:
+                if not self._can_use(group, device):
+                    return STAGED
+                self._connected.add((id(group), None))
+            work = self._taken(entry, function, arguments, options)
+        finally:
+            entry.is_made = True
         under_way = delegates.OnCurrentStream(device) if work is None else work
         record.note_work(entry, under_way)
         if progress.is_followed(self._owner.gyre_runtime):
             self._follow(method, entry, under_way, arguments)
         return work
+
+    def _taken(self, entry: Entry, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """The library's work. If it refuses the call, perhaps on this rank alone, the other ranks hear of it."""
+        try:
+            return self._done_by(function, arguments, options)
+        except BaseException as failure:
+            if self._record.take_back(entry):
+                self._owner.withdraw_collective(entry.number)
+            elif self._record.failure is None:
+                self._owner.abort(
+                    f"{self._owner.title}: {entry.method} has failed on rank {self._place.rank}: {failure}"
+                )
+            raise
 
     def _done_by(self, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """The library's work. If the group was ended meanwhile, the library's error is a consequence: its cause is

@@ -4,8 +4,7 @@ Such a library pairs the ranks' calls by their order alone. The engine agrees on
 its place among them; then every rank passes it to the library in that order (ADR 120). The order of a process set is
 its own, and so is its communicator.
 
-Nothing waits on the host for a device. None of this has run on hardware: it is tested on the simulated device of
-tests/device, with a stand-in for NCCL.
+Nothing waits on the host for a device. It is tested on the simulated device of tests/device, with a stand-in for NCCL.
 """
 
 from __future__ import annotations
