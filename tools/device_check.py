@@ -125,7 +125,9 @@ def megabytes_used(device: torch.device) -> float:
 
 def one_rank() -> dict[str, float]:
     """Each in turn, and again in the opposite order; the faster time counts."""
-    training, least, used = Training(own_device()), {}, {}
+    training = Training(own_device())
+    least: dict[str, float] = {}
+    used: dict[str, float] = {}
     ways: dict[str, Callable[[], float]] = {
         "plain": lambda: training.step_ms(training.network, sgd(training.network)),
         "gyre.torch": lambda: through_gyre_torch(training),
@@ -143,7 +145,8 @@ def cost_of_a_call() -> dict[str, float]:
     """Host time of an asynchronous all_reduce of 4 bytes, whose work is waited for."""
     import gyre.distributed  # noqa: F401, PLC0415  Registers its backend.
 
-    tensor, spent = torch.ones(1, device=own_device()), {}
+    tensor = torch.ones(1, device=own_device())
+    spent: dict[str, float] = {}
     for backend in (vendors_backend(), "gyre") * 2:
         dist.init_process_group(backend, timeout=timedelta(seconds=PATIENCE_S))
         rounds = []
