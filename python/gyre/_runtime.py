@@ -61,6 +61,11 @@ class Runtime:
     def size(self) -> int:
         return self.place["size"]
 
+    @property
+    def job_rank(self) -> int:
+        """This process's rank in the whole job."""
+        return (self._whole or self).rank
+
     def next_number(self, kind: str) -> int:
         """1, 2, … for each kind, for names that agree between ranks that make them in the same order."""
         counter = self._counters.get(kind)

@@ -28,7 +28,7 @@ LEAST_SHARED_MEMORY_BYTES = 1 << 30
 LEAST_OPEN_FILES = 1024
 SELF_TEST_SECONDS = 60
 # By `./dev test` and `./dev test torch 2.14.1`; docs/guide/torch_versions.md has the results.
-TESTED_TORCH_VERSIONS = ("2.13", "2.14")
+TESTED_TORCH_VERSIONS = ("2.11", "2.13", "2.14")
 REQUIRED_PACKAGES = ("numpy", "cloudpickle")  # As in pyproject.toml.
 
 

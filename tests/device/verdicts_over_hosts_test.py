@@ -29,7 +29,9 @@ address = os.environ["GYRE_RENDEZVOUS"].removeprefix("tcp:").rpartition(":")[0]
 meeting = f"tcp://{address}:29700"
 dist.init_process_group("gyre", init_method=meeting, rank=rank, world_size=3, timeout=limit)
 device = torch.device("sim", rank % 2)
-dist.all_reduce(torch.ones(2, device=device))
+first = torch.ones(2, device=device)
+dist.all_reduce(first)
+first.cpu()  # The lazy device runs nothing before somebody waits.
 dist.barrier()
 if case == "missing" and rank == 2:
     while not all((folder / f"told.{other}").exists() for other in range(2)):

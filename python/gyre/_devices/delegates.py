@@ -13,7 +13,6 @@ import torch.distributed as dist
 
 from gyre import _torch_private
 from gyre._devices import interfaces
-from gyre._devices.staging import is_capturing
 from gyre._devices.tried import tried_on
 from gyre._torch_private import GroupPlace
 from gyre.errors import UnsupportedError
@@ -27,10 +26,9 @@ SHARING_DEVICES = frozenset({"gloo"})
 class OnCurrentStream:
     """Stands for a call that was not asynchronous, for which NCCL returns no work: it runs on the current stream."""
 
-    def __init__(self, device: torch.device) -> None:
-        stream = torch.accelerator.current_stream(device)
-        # An event of a graph that is captured cannot be asked.
-        self._end = None if is_capturing(stream, device) else stream.record_event()
+    def __init__(self, device: torch.device, *, is_captured: bool) -> None:
+        """`is_captured`: for a graph, whose events cannot be asked."""
+        self._end = None if is_captured else torch.accelerator.current_stream(device).record_event()
 
     def is_completed(self) -> bool:
         return self._end is None or bool(self._end.query())

@@ -41,13 +41,18 @@ def _hosts(store: Any) -> Iterator[str]:
         yield _core.store_place().host
 
 
+def own_address_towards(host: str) -> str:
+    """The address of this host from which `host` is reached. OSError if it is not."""
+    family, kind, protocol, _, place = socket.getaddrinfo(host, _ANY_PORT, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.connect(place)
+        return str(probe.getsockname()[0])
+
+
 def _interface_towards(host: str) -> str | None:
     """None where the way stays within this host."""
     try:
-        family, kind, protocol, _, place = socket.getaddrinfo(host, _ANY_PORT, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.connect(place)
-            own = ipaddress.ip_address(probe.getsockname()[0].partition("%")[0])
+        own = ipaddress.ip_address(own_address_towards(host).partition("%")[0])
     except (OSError, ValueError):
         return None
     return None if own.is_loopback else next((name for name, address in _addresses() if address == own), None)

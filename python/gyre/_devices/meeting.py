@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from gyre._devices import delegates
+from gyre._devices import delegates, interfaces
 from gyre._operations import Kind
 from gyre._runtime import Runtime
 from gyre._tensors.requests import make_request
@@ -36,8 +36,8 @@ def group_of_ranks(
     backend = str(delegates.default_of(device.type))
     on_one_host = runtime.place["local_size"] == runtime.size
     store = _open_store(on_one_host=on_one_host) if runtime.rank == 0 else None
-    port = store.port if store is not None else 0
-    records = _exchanged(exchange, f"{port}\n{backend}\n{identity_of(device)}")
+    place_of_store = "" if store is None else f"{_own_host(runtime, on_one_host=on_one_host)} {store.port}"
+    records = _exchanged(exchange, f"{place_of_store}\n{backend}\n{identity_of(device)}")
     for rank, (_, other, _) in enumerate(records):
         if other != backend:
             raise MismatchError(
@@ -49,13 +49,21 @@ def group_of_ranks(
         say_shared_once(runtime, device.type, backend, shared)
         return None
     if store is None:
-        host = "127.0.0.1" if on_one_host else _core.store_place().host
-        store = _TCPStore(host, int(records[0][0]), is_master=False, timeout=_TIMEOUT)
+        host, _, port = records[0][0].partition(" ")
+        store = _TCPStore(host, int(port), is_master=False, timeout=_TIMEOUT)
     name = f"gyre.torch.{runtime.set_id}"
     place = GroupPlace(
         _PrefixStore(f"{name}/", store), runtime.rank, runtime.size, _TIMEOUT, name, tuple(range(runtime.size))
     )
     return delegates.make(backend, device.type, place)
+
+
+def _own_host(runtime: Runtime, *, on_one_host: bool) -> str:
+    """By which the other ranks reach this one."""
+    if on_one_host:
+        return "127.0.0.1"
+    host = str(_core.store_place().host)
+    return host if runtime.job_rank == 0 else interfaces.own_address_towards(host)
 
 
 def _open_store(*, on_one_host: bool) -> Any:
@@ -75,7 +83,7 @@ def _exchanged(exchange: Callable[[torch.Tensor], torch.Tensor], record: str) ->
     content = record.encode()[:_RECORD_BYTES].ljust(_RECORD_BYTES, b"\0")
     rows = exchange(torch.frombuffer(bytearray(content), dtype=torch.uint8))
     texts = [bytes(row.tolist()).rstrip(b"\0").decode(errors="replace") for row in rows]
-    return [(port, backend, identity) for port, backend, identity in (text.split("\n") for text in texts)]
+    return [(place, backend, identity) for place, backend, identity in (text.split("\n") for text in texts)]
 
 
 def identity_of(device: torch.device) -> str:

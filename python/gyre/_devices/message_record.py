@@ -78,6 +78,7 @@ class MessageRecord:
         self._counts: dict[tuple[str, int], int] = {}
         self._ended = False
         self._looking = threading.RLock()
+        self._failure: Error | None = None  # Found, and perhaps not told yet.
 
     def enter(self, method: str, tensor: torch.Tensor, peer: int) -> None:
         """A call, of which the record's thread tells the other rank."""
@@ -103,7 +104,10 @@ class MessageRecord:
         """Looks at what the other ranks have called, and tells them of new calls. False if nothing more can happen."""
         with self._looking:
             self._look()
-            return not self._ended
+            failure = self._failure
+        if failure is not None:
+            self._fail(failure)  # Not under the lock: it ends this record too, and the other one of the group.
+        return not self._ended
 
     def _look(self) -> None:
         try:
@@ -122,7 +126,7 @@ class MessageRecord:
             self._ended = True  # In good order.
         except Error as failure:
             self._ended = True
-            self._fail(failure)
+            self._failure = failure
 
     def _tell(self, note: _Note) -> None:
         content = f"{note.what_is_moved()}\n{note.describe()}\n{note.line()}".encode()

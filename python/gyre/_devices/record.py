@@ -89,6 +89,9 @@ class Record:
         self._ended = False
         self._is_watched = False
         self._looking = threading.RLock()
+        self._works = threading.Lock()
+        self._failing = threading.RLock()  # Taken before all other locks.
+        self._found: tuple[Error, Entry | None] | None = None  # A failure, and perhaps the call, before it is told.
         self.failure: Error | None = None  # Of an earlier call: the group is of no use any more.
         self._is_told = False  # The program has seen the failure.
 
@@ -96,7 +99,9 @@ class Record:
         """A call that the library is to be given now. The record's thread announces it to the other ranks: submitting
         it here would take longer than the call itself."""
         entry = Entry(number, method, signature, place_in_program(sys._getframe(1)))
-        self.note_work(entry, entry)
+        with self._works:
+            self._latest = (entry, entry)
+            self._first = self._first or self._latest
         self._new.append(entry)
         if not self._is_watched:
             self._is_watched = True
@@ -112,12 +117,14 @@ class Record:
             self._new.remove(entry)
             return True
 
-    def note_work(self, entry: Entry, work: Any) -> None:
-        """The delegate's. Two are kept at most, because they may keep tensors alive."""
-        self._latest = (entry, work)
-        first = self._first
-        if first is None or first[1].is_completed():
-            self._first = self._latest
+    def note_work(self, entry: Entry, work: Any, *, may_ask: bool) -> None:
+        """The delegate's. Two are kept at most, because they may keep tensors alive. `may_ask`: no graph is captured,
+        during which no event may be asked."""
+        with self._works:
+            self._latest = (entry, work)
+            first = self._first
+            if first is None or first[0] is entry or (may_ask and first[1].is_completed()):
+                self._first = self._latest
 
     def tell(self) -> Error:
         """The failure, for the program."""
@@ -135,6 +142,8 @@ class Record:
                 break
             with contextlib.suppress(Error):  # The next look sees it.
                 open_call.wait_for(_LOOK_SECONDS)
+        with self._failing:  # Another thread may be about to tell a failure.
+            pass
         if self.failure is not None and not self._is_told:
             raise self.tell()
 
@@ -147,8 +156,12 @@ class Record:
     def look(self) -> bool:
         """Looks at what has happened since the last look, and announces new calls. False if nothing more can happen."""
         with self._looking:
-            self._look()
-            return not self._ended
+            if self._found is None:
+                self._look()
+            found = self._found
+        if found is not None:
+            self.fail(*found)
+        return not self._ended
 
     def _look(self) -> None:
         entry = None
@@ -161,8 +174,6 @@ class Record:
                 self._announced.popleft()
                 entry.handle.wait()
                 entry.agreed_at = time.monotonic()
-            if not self._ended:
-                self._look_at_device()
             while self._new and not self._ended:
                 entry = self._new[0]
                 if not entry.is_made and not entry.is_late:
@@ -172,13 +183,12 @@ class Record:
                     break
                 entry.handle = self._runtime.core.submit(self._request(entry))
                 self._announced.append(self._new.popleft())
+            if not self._ended:
+                self._look_at_device()
         except ShutDownError:
             self.end()  # In good order.
-        except MismatchError as failure:
-            assert entry is not None
-            self.fail(MismatchError(f"{failure}. {self._lines(entry)}"))
         except Error as failure:
-            self.fail(failure)
+            self._found = failure, entry
 
     def _request(self, entry: Entry) -> _core.Request:
         signature = entry.signature()
@@ -196,29 +206,41 @@ class Record:
             elsewhere=True,
         )
 
-    def fail(self, failure: Error) -> None:
-        """Ends the group; on the record's thread."""
-        if isinstance(failure, AbortedError) and DISAGREEMENT in str(failure):
-            failure = MismatchError(str(failure))  # Another rank found it first, and ended the group with these words.
-        self.failure = failure
-        # The program may be waiting for the device, where no error can reach it.
-        logging.getLogger("gyre").error("rank %d: %s", self._runtime.rank, failure)
-        with contextlib.suppress(Error):
-            self._abort(str(failure))
-        self.end()
+    def fail(self, failure: Error, entry: Entry | None = None) -> None:
+        """Ends the group, if it has not failed yet. `entry`: the call that the ranks disagree about, if they do."""
+        with self._failing:
+            if self.failure is not None:
+                return
+            if isinstance(failure, MismatchError) and entry is not None:
+                failure = MismatchError(f"{failure}. {self._lines(entry)}")
+            if isinstance(failure, AbortedError) and DISAGREEMENT in str(failure):
+                failure = MismatchError(str(failure))  # Another rank found it first: these are its words.
+            self.failure = failure
+            # The program may be waiting for the device, where no error can reach it.
+            logging.getLogger("gyre").error("rank %d: %s", self._runtime.rank, failure)
+            with contextlib.suppress(Error):
+                self._abort(str(failure))
+            self.end()
 
     def _look_at_device(self) -> None:
-        first, latest = self._first, self._latest
-        if first is not None and first[1].is_completed():
-            first = self._first = latest if latest is not None and not latest[1].is_completed() else None
-        if first is None:
-            self._latest = None
-            return
-        entry, _ = first
-        if entry.agreed_at is None:
-            return  # A rank is missing, and the engine says which.
-        waited = time.monotonic() - entry.agreed_at
-        if waited < min(_core.stall_warning_seconds() or self._timeout, self._timeout):
+        limit = min(_core.stall_warning_seconds() or self._timeout, self._timeout)
+        with self._works:
+            if self._first is None:
+                return
+            entry, work = self._first
+            if entry.agreed_at is None:
+                return  # A rank is missing, and the engine says which.
+            waited = time.monotonic() - entry.agreed_at
+            # Asked seldom: a graph that another thread captures meanwhile would be lost.
+            if waited < limit / 2:
+                return
+            if _has_ended(work):
+                latest = self._latest
+                self._first = latest if latest is not None and latest[0] is not entry else None
+                if self._first is None:
+                    self._latest = None
+                return
+        if waited < limit:
             return
         text = (
             f"{self._title}: {entry.method} (its collective {entry.number}): all {self._runtime.size} ranks have "
@@ -255,6 +277,13 @@ class Record:
         return f"Rank {self._runtime.rank} has called it at {entry.place or 'a thread of torch'}"
 
 
+def _has_ended(work: Any) -> bool:
+    try:
+        return bool(work.is_completed())
+    except RuntimeError:  # It has failed, or was aborted; its device cannot be asked.
+        return True
+
+
 class _Watched(Protocol):
     def look(self) -> bool: ...
 
@@ -265,7 +294,6 @@ class _Watch:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._records: weakref.WeakSet[_Watched] = weakref.WeakSet()
-        self._process = 0
         self._thread: threading.Thread | None = None
 
     def look_after(self, record: _Watched) -> None:
@@ -281,14 +309,20 @@ class _Watch:
         while True:
             time.sleep(_LOOK_SECONDS)
             with self._lock:
-                records = list(self._records)
-                if not records:
+                if not self._records:
                     self._thread = None
                     return
-            for record in records:
-                if not record.look():
-                    self._records.discard(record)
-            del records
+            self._look_at_all()
+
+    def _look_at_all(self) -> None:
+        for record in list(self._records):
+            try:
+                goes_on = record.look()
+            except Exception:
+                logging.getLogger("gyre").exception("calls of a device's library are no longer compared between ranks")
+                goes_on = False
+            if not goes_on:
+                self._records.discard(record)
 
 
 _watch = _Watch()

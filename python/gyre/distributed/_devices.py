@@ -24,7 +24,7 @@ from gyre import _step_record, _torch_private
 from gyre._devices import delegates, meeting, progress
 from gyre._devices.message_record import MessageRecord, is_message, peer_in
 from gyre._devices.record import Entry, Record, look_after
-from gyre._devices.staging import is_present
+from gyre._devices.staging import is_capturing, is_present
 from gyre._torch_private import GroupPlace
 from gyre.distributed._failures import of_torch
 from gyre.distributed._peer_mapped import called_by_reducer
@@ -96,7 +96,11 @@ class OtherDevices:
         if is_message(method):
             return self._pass_message(id(group), method, function, arguments, options)
         number = self._owner.next_collective()
-        signature = signature_of(method, self._place.size, arguments, options)
+        try:
+            signature = signature_of(method, self._place.size, arguments, options)
+        except BaseException:
+            self._owner.withdraw_collective(number)
+            raise
         entry = record.enter(number, method, signature)
         try:
             if (id(group), None) not in self._connected:
@@ -106,8 +110,9 @@ class OtherDevices:
             work = self._taken(entry, function, arguments, options)
         finally:
             entry.is_made = True
-        under_way = delegates.OnCurrentStream(device) if work is None else work
-        record.note_work(entry, under_way)
+        is_captured = is_capturing(torch.accelerator.current_stream(device), device)
+        under_way = delegates.OnCurrentStream(device, is_captured=is_captured) if work is None else work
+        record.note_work(entry, under_way, may_ask=not is_captured)
         if progress.is_followed(self._owner.gyre_runtime):
             self._follow(method, entry, under_way, arguments)
         return work
@@ -195,7 +200,12 @@ class OtherDevices:
         is_first = (group, peer) not in self._connected
         if is_first:
             self._message_record.enter(method, arguments[0][0], peer)
-        work = self._done_by(function, arguments, options)
+        try:
+            work = self._done_by(function, arguments, options)
+        except BaseException as failure:
+            if is_first and self._record.failure is None:  # The other rank believes that it has been made.
+                self._owner.abort(f"{self._owner.title}: {method} has failed on rank {self._place.rank}: {failure}")
+            raise
         if not is_first:
             self._message_record.enter(method, arguments[0][0], peer)
         self._connected.add((group, peer))

@@ -23,7 +23,7 @@ from gyre._operations import Kind
 from gyre._program_position import register_loop
 from gyre._runtime import Runtime
 from gyre.core import _core
-from gyre.errors import Error, ShutDownError
+from gyre.errors import AbortedError, Error, ShutDownError
 from gyre.torch._submissions import OneTimeName, gathering_submission, submit_one
 from gyre.torch.handle import Handle
 
@@ -194,9 +194,15 @@ class Delegate:
         """Gives the library all calls that the ranks have agreed on, in the order of their numbers."""
         with self._order:
             self._passes_on = True
-            for call in self._take_agreed():
-                self._carry_out(call)
-            self._passes_on = False
+            calls = self._take_agreed()
+            try:
+                for call in calls:
+                    self._carry_out(call)
+            finally:  # Ctrl-C, in the middle of one.
+                for call in calls:
+                    if not call.is_passed_on:
+                        call.failure, call.is_passed_on = AbortedError(f"{call.action} was interrupted"), True
+                self._passes_on = False
 
     def settle(self) -> None:
         """Returns when all calls of this rank have been passed on, or refused."""
@@ -274,10 +280,12 @@ class Delegate:
                     if progress.is_followed(self.runtime):
                         self._follow(call, call.end)
                 call.parts = ()  # From here on the device keeps what it needs.
-        except Exception as failure:
-            call.failure = failure
+        except BaseException as failure:
+            call.failure = failure if isinstance(failure, Exception) else AbortedError(f"{call.action} was interrupted")
             # The other ranks have passed it on, and would wait for this one.
             self.runtime.core.abort(f"rank {self.runtime.rank}: {call.action} failed: {failure}")
+            if not isinstance(failure, Exception):
+                raise
         finally:
             call.is_passed_on = True
 
