@@ -397,7 +397,23 @@ def a_staged_call_with_tensors_of_two_devices_is_one_sentence() -> None:
     assert set(world._device_types) == {torch.device("cpu"), torch.device(sim_device.NAME)}
 
 
+def a_staged_call_that_one_rank_refuses_is_an_error_on_the_others() -> None:
+    """And numbers do not drift apart: the calls after it meet each other."""
+    own = own_device()
+    outputs = [torch.zeros(2, device=own) for _ in range(SIZE)]
+    if dist.get_rank() == 1:
+        with pytest.raises(ValueError, match="tensors of two devices in one call"):
+            dist.group.WORLD.allgather([outputs], [torch.ones(2)])  # type: ignore[union-attr]
+    else:
+        with pytest.raises(dist.DistBackendError, match="rank 1"):
+            dist.all_gather(outputs, torch.ones(2, device=own))
+    tensor = torch.full((2,), float(dist.get_rank()), device=own)
+    dist.all_reduce(tensor)
+    assert tensor.tolist() == [sum(range(SIZE))] * 2
+
+
 STAGED = [
+    a_staged_call_that_one_rank_refuses_is_an_error_on_the_others,
     *sim_device.simulated_only([a_staged_exchange_waits_on_the_host_only_when_it_is_called]),
     what_a_library_lacks_is_staged,
     a_staged_call_with_tensors_of_two_devices_is_one_sentence,

@@ -54,14 +54,20 @@ def exchange(
     arguments: Sequence[Any],
     on_host: Callable[..., dist.Work],
     options: dict[str, Any],
+    refused: Callable[[str], None],
 ) -> dist.Work:
-    """A process group's method `name`, called with tensors on `device`; `on_host`: it, for the CPU's tensors."""
-    current_stream(device, name)  # Refused while it is captured, even if nothing is to be sent.
+    """A process group's method `name`, called with tensors on `device`; `on_host`: it, for the CPU's tensors.
+    `refused`: called with the name if it does not come so far."""
     twins = _Twins(name, device)
     first: list[Pair] = []
     others: list[Pair] = []
-    hosts = [twins.of(arguments[0], first), *(twins.of(argument, others) for argument in arguments[1:])]
-    to_host([*(first if name in _BOTH_WAYS | _READ_ONLY else []), *others], name)
+    try:
+        current_stream(device, name)  # Refused while it is captured, even if nothing is to be sent.
+        hosts = [twins.of(arguments[0], first), *(twins.of(argument, others) for argument in arguments[1:])]
+        to_host([*(first if name in _BOTH_WAYS | _READ_ONLY else []), *others], name)
+    except BaseException:
+        refused(name)
+        raise
     work = on_host(*hosts, **options)
     return StagedWork(work, device, [] if name in _READ_ONLY else first)
 

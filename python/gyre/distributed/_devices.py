@@ -152,10 +152,14 @@ class OtherDevices:
         detail = f"collective {entry.number}, {entry.place or 'a thread of torch'}"
         progress.follow(self._owner.gyre_runtime, row, method.upper(), detail, size_bytes, work.is_completed, done)
 
-    def refusal_of_sparse(self, method: str, device: torch.device) -> Error:
-        """For this rank; the others hear of it."""
+    def withdraw(self, method: str) -> None:
+        """A call is refused before it has a number, on this rank alone perhaps: the others hear of it."""
         if is_recorded(method):
             self._owner.withdraw_collective(self._owner.next_collective())
+
+    def refusal_of_sparse(self, method: str, device: torch.device) -> Error:
+        """For this rank."""
+        self.withdraw(method)
         return of_torch(
             UnsupportedError(
                 f"{self._owner.title}: {method} of a sparse tensor on {device}, which torch's backend "

@@ -278,7 +278,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         if self._own_rank == 0:
             staging.say_once(device.type)
         earlier = len(self._coalesced) if self._coalesced is not None else 0
-        work = staged_work.exchange(name, device, arguments, on_host, options)
+        work = staged_work.exchange(name, device, arguments, on_host, options, self.other_devices.withdraw)
         if self._coalesced is not None:
             self._coalesced[earlier:] = [work]  # In place of the exchange in host memory.
         return work
