@@ -12,7 +12,6 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::IsEmpty;
 using testing::Not;
 
 TEST(errors, all_are_reported_at_once_with_pointer_line_and_nearest_name) {
