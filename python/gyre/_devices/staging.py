@@ -83,6 +83,13 @@ def current_stream(device: torch.device, action: str) -> torch.Stream:
     return stream
 
 
+@functools.cache
+def has_streams(device_type: str) -> bool:
+    """Whether it is this process's accelerator; a backend can be named for other types too."""
+    found = torch.accelerator.current_accelerator()
+    return found is not None and found.type == device_type
+
+
 def is_capturing(current: torch.Stream, device: torch.device) -> bool:
     """Whether the current stream of a device is captured for a graph."""
     ask = getattr(current, "is_capturing", None)

@@ -24,7 +24,7 @@ from gyre import _step_record, _torch_private
 from gyre._devices import delegates, meeting, progress
 from gyre._devices.message_record import MessageRecord, is_message, peer_in
 from gyre._devices.record import Entry, Record, look_after
-from gyre._devices.staging import is_capturing, is_present
+from gyre._devices.staging import has_streams, is_capturing, is_present
 from gyre._torch_private import GroupPlace
 from gyre.distributed._failures import of_torch
 from gyre.distributed._peer_mapped import called_by_reducer
@@ -110,11 +110,14 @@ class OtherDevices:
             work = self._taken(entry, function, arguments, options)
         finally:
             entry.is_made = True
-        is_captured = is_capturing(torch.accelerator.current_stream(device), device)
-        under_way = delegates.OnCurrentStream(device, is_captured=is_captured) if work is None else work
-        record.note_work(entry, under_way, may_ask=not is_captured)
-        if progress.is_followed(self._owner.gyre_runtime):
-            self._follow(method, entry, under_way, arguments)
+        is_captured = has_streams(device.type) and is_capturing(torch.accelerator.current_stream(device), device)
+        under_way = work
+        if work is None and has_streams(device.type):
+            under_way = delegates.OnCurrentStream(device, is_captured=is_captured)
+        if under_way is not None:
+            record.note_work(entry, under_way, may_ask=not is_captured)
+            if progress.is_followed(self._owner.gyre_runtime):
+                self._follow(method, entry, under_way, arguments)
         return work
 
     def _taken(self, entry: Entry, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
