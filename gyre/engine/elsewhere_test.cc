@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <barrier>
 #include <map>
 #include <random>
 #include <string>
@@ -124,11 +126,20 @@ TEST(ElsewhereTest, a_rank_that_leaves_is_told_from_a_job_that_fails) {
     EXPECT_EQ(runtime.engine().wait_for_agreements(0, std::chrono::minutes(1)), 1U);
     EXPECT_EQ(runtime.engine().wait_for_agreements(1, std::chrono::minutes(1)), std::nullopt);
   });
-  const auto failing = [](Runtime& runtime) {
+  std::barrier both_have_joined(2);
+  std::atomic<int> told = 0;
+  const auto failing = [&](Runtime& runtime) {
+    both_have_joined.arrive_and_wait();
     if (runtime.rank() == 0) runtime.group().abort(Error(ErrorCode::kAborted, "a reason"));
-    EXPECT_THROW(runtime.engine().wait_for_agreements(0, std::chrono::minutes(1)), Error);
+    try {
+      runtime.engine().wait_for_agreements(0, std::chrono::minutes(1));
+    } catch (const Error&) {
+      ++told;
+      throw;
+    }
   };
   EXPECT_THROW(run_ranks(2, failing), Error);
+  EXPECT_EQ(told, 2);
 }
 
 TEST(ElsewhereTest, one_rank_agrees_with_itself) {
