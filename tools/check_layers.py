@@ -18,6 +18,7 @@ LEVELS = {
     "base": 0,
     "net": 1,
     "cli": 1,
+    "metrics": 1,
     "group": 2,
     "launch": 2,
     "collectives": 3,

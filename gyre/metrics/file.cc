@@ -1,0 +1,193 @@
+#include "gyre/metrics/file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "gyre/base/error.h"
+#include "gyre/metrics/internal/block.h"
+
+namespace gyre::metrics {
+namespace {
+
+constexpr std::string_view kMagic = "gyremet1";
+constexpr std::size_t kLongestNote = 64'000;
+constexpr std::size_t kReadBytes = std::size_t{1} << 20;
+
+/// Moves the file of an earlier job out of the way; empty if there is none.
+std::filesystem::path move_away(const std::filesystem::path& path) {
+  struct stat there{};
+  if (::lstat(path.c_str(), &there) != 0) return {};
+  if (S_ISDIR(there.st_mode)) throw system_error(fmt::format("cannot write {}", path.string()), EISDIR);
+  for (int number = 1;; ++number) {
+    std::filesystem::path target = path;
+    target += fmt::format(".{}", number);
+    if (::lstat(target.c_str(), &there) == 0) continue;
+    if (::rename(path.c_str(), target.c_str()) != 0) {
+      throw system_error(fmt::format("cannot rename {}", path.string()), errno);
+    }
+    return target;
+  }
+}
+
+/// Gives the blocks of consecutive pieces of a file to a visitor.
+class BlockReader {
+ public:
+  explicit BlockReader(FileVisitor& visitor) : visitor_(visitor) {}
+
+  /// How many of the first `bytes` were whole blocks. damaged() tells whether a block behind them was wrong, rather
+  /// than cut off.
+  std::size_t take(std::span<const std::byte> bytes) {
+    std::size_t taken = 0;
+    while (!damaged_) {
+      const auto body = body_of_first_block(bytes.subspan(taken));
+      if (!body) {
+        damaged_ = bytes.size() - taken >= kBlockHeader + kMostBodyBytes;
+        break;
+      }
+      if (!give(*body)) break;
+      taken += kBlockHeader + body->size();
+    }
+    return taken;
+  }
+  bool damaged() const { return damaged_; }
+
+ private:
+  bool give(std::span<const std::byte> body) {
+    DecodedBlock block;
+    try {
+      block = decode_block(body, names_);
+    } catch (const Error&) {
+      damaged_ = true;
+      return false;
+    }
+    for (const Sample& sample : block.samples) visitor_.sample(sample);
+    if (block.note) visitor_.note(block.note->first, block.note->second);
+    return true;
+  }
+
+  FileVisitor& visitor_;
+  std::vector<std::string> names_;
+  bool damaged_ = false;
+};
+
+Error not_metrics(std::string_view what) {
+  return {ErrorCode::kCorruptData, fmt::format("{} is not a metrics file of Gyre", what)};
+}
+
+/// A file that was killed before its first bytes were complete counts as empty.
+bool begins_well(std::span<const std::byte> bytes) {
+  return as_text(bytes.first(std::min(bytes.size(), kMagic.size()))) == kMagic.substr(0, bytes.size());
+}
+
+std::size_t read_some(int file, std::span<std::byte> into, const std::string& what) {
+  for (;;) {
+    const ssize_t count = ::read(file, into.data(), into.size());
+    if (count >= 0) return static_cast<std::size_t>(count);
+    if (errno != EINTR) throw system_error(fmt::format("cannot read {}", what), errno);
+  }
+}
+
+/// Between the position in the file and its end.
+std::uint64_t bytes_behind(int file) {
+  struct stat status{};
+  const off_t here = ::lseek(file, 0, SEEK_CUR);
+  if (here < 0 || ::fstat(file, &status) != 0) return 0;
+  return status.st_size > here ? static_cast<std::uint64_t>(status.st_size - here) : 0;
+}
+
+std::vector<Sample> within_most_series(std::span<const Sample> samples, const NameNumbers& names) {
+  std::vector<Sample> kept;
+  std::set<std::string_view> new_names;
+  for (const Sample& sample : samples) {
+    const bool known = names.contains(sample.name) || new_names.contains(sample.name);
+    if (!known && names.size() + new_names.size() == kMostSeries) continue;
+    if (!known) new_names.insert(sample.name);
+    kept.push_back(sample);
+  }
+  return kept;
+}
+
+}  // namespace
+
+FileWriter::FileWriter(const std::filesystem::path& path, std::uint64_t limit_bytes)
+    : path_(path), earlier_(move_away(path)), limit_bytes_(limit_bytes) {
+  file_ = UniqueFd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666));
+  if (!file_) throw system_error(fmt::format("cannot write {}", path.string()), errno);
+  append(as_bytes(kMagic));
+}
+
+bool FileWriter::append(std::span<const std::byte> block) {
+  if (size_ + block.size() > limit_bytes_) return false;
+  try {
+    write_all(file_.get(), block, fmt::format("cannot write {}", path_.string()));
+  } catch (const Error&) {
+    // Behind a part of a block nothing would be found again.
+    if (::ftruncate(file_.get(), static_cast<off_t>(size_)) != 0) limit_bytes_ = 0;
+    throw;
+  }
+  size_ += block.size();
+  return true;
+}
+
+void FileWriter::add(std::span<const Sample> samples) {
+  std::vector<Sample> kept;
+  if (names_.size() + samples.size() > kMostSeries) {
+    kept = within_most_series(samples, names_);
+    dropped_ += samples.size() - kept.size();
+    samples = kept;
+  }
+  while (!samples.empty()) {
+    const EncodedSamples encoded = encode_samples(samples, names_, kBlockHeader + kMostBodyBytes);
+    if (!append(encoded.block)) {
+      dropped_ += samples.size();
+      return;
+    }
+    for (const std::string_view name : encoded.new_names) names_.emplace(name, names_.size());
+    samples = samples.subspan(encoded.count);
+  }
+}
+
+void FileWriter::note(std::string_view key, std::string_view value) {
+  append(encode_note(key, value.substr(0, kLongestNote)));
+}
+
+std::uint64_t read_metrics(std::span<const std::byte> bytes, std::string_view what, FileVisitor& visitor) {
+  if (!begins_well(bytes)) throw not_metrics(what);
+  if (bytes.size() < kMagic.size()) return bytes.size();
+  BlockReader reader(visitor);
+  const auto blocks = bytes.subspan(kMagic.size());
+  return blocks.size() - reader.take(blocks);
+}
+
+std::uint64_t read_metrics(const std::filesystem::path& path, FileVisitor& visitor) {
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) throw system_error(fmt::format("cannot read {}", path.string()), errno);
+  BlockReader reader(visitor);
+  Bytes buffer(kReadBytes);
+  std::size_t held = 0;
+  bool begun = false;
+  for (;;) {
+    const std::size_t count = read_some(file.get(), std::span(buffer).subspan(held), path.string());
+    held += count;
+    const auto bytes = std::span<const std::byte>(buffer).first(held);
+    if (!begun && !begins_well(bytes)) throw not_metrics(path.string());
+    if (!begun && held < kMagic.size() && count > 0) continue;
+    const std::size_t head = begun ? 0 : std::min(held, kMagic.size());
+    const std::size_t taken = head + reader.take(bytes.subspan(head));
+    begun = true;
+    std::copy(buffer.begin() + static_cast<std::ptrdiff_t>(taken), buffer.begin() + static_cast<std::ptrdiff_t>(held),
+              buffer.begin());
+    held -= taken;
+    if (count == 0 || reader.damaged()) return held + bytes_behind(file.get());
+  }
+}
+
+}  // namespace gyre::metrics

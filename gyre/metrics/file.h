@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gyre/base/file.h"
+#include "gyre/metrics/sample.h"
+
+namespace gyre::metrics {
+
+/// Of a file that nobody has limited otherwise: about twenty million samples.
+constexpr std::uint64_t kMostFileBytes = std::uint64_t{256} << 20;
+
+/// Writes a job's metrics to a file (docs/formats/metrics.md). Each call is one write per block, so a reader, or
+/// SIGKILL, finds everything that was added before. Not thread-safe. Errors name the file: kIo, kResourceExhausted on a
+/// full disk; what is in the file then stays readable, and the writer can be used on.
+class FileWriter {
+ public:
+  /// A new file. One that is there is renamed to PATH.1, or the first number that is free; see earlier().
+  explicit FileWriter(const std::filesystem::path& path, std::uint64_t limit_bytes = kMostFileBytes);
+
+  /// What samples need beyond the limits of size and of series is dropped, and counted. Preconditions: the names are
+  /// names, and ranks not negative.
+  void add(std::span<const Sample> samples);
+  /// One fact about the run; the last one with the same key counts. Dropped where the file is full. A value longer than
+  /// 64,000 bytes is cut.
+  void note(std::string_view key, std::string_view value);
+
+  std::uint64_t dropped() const { return dropped_; }
+  /// What the file of an earlier job is called now; empty if there was none.
+  const std::filesystem::path& earlier() const { return earlier_; }
+
+ private:
+  /// False where the file is full.
+  bool append(std::span<const std::byte> block);
+
+  std::filesystem::path path_;
+  std::filesystem::path earlier_;
+  UniqueFd file_;
+  std::uint64_t limit_bytes_;
+  std::uint64_t size_ = 0;
+  std::uint64_t dropped_ = 0;
+  std::map<std::string, std::uint64_t, std::less<>> names_;
+};
+
+/// What is in a file, in its order. The views live during the call.
+class FileVisitor {
+ public:
+  virtual ~FileVisitor() = default;
+  virtual void sample(const Sample& sample) = 0;
+  virtual void note(std::string_view key, std::string_view value) = 0;
+};
+
+/// Reads a file that may still be written, or whose writer was killed: up to the first block that is cut or damaged.
+/// Returns how many bytes come behind that; 0 for a whole file. Reads a block at a time. Error(kNotFound, kIo);
+/// kCorruptData if it is not a metrics file at all.
+std::uint64_t read_metrics(const std::filesystem::path& path, FileVisitor& visitor);
+
+/// The same of bytes in memory, `what` naming them in errors.
+std::uint64_t read_metrics(std::span<const std::byte> bytes, std::string_view what, FileVisitor& visitor);
+
+}  // namespace gyre::metrics

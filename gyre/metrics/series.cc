@@ -1,0 +1,74 @@
+#include "gyre/metrics/series.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string_view>
+
+#include "gyre/base/check.h"
+#include "gyre/metrics/file.h"
+
+namespace gyre::metrics {
+namespace {
+
+class Loader : public FileVisitor {
+ public:
+  explicit Loader(Run& run) : run_(run) {}
+
+  void sample(const Sample& sample) override {
+    run_.series[{std::string(sample.name), sample.rank}].push_back({sample.step, sample.time_us, sample.value});
+  }
+  void note(std::string_view key, std::string_view value) override { run_.notes[std::string(key)] = value; }
+
+ private:
+  Run& run_;
+};
+
+/// Of one range of steps: positions in the series.
+struct Extremes {
+  std::optional<std::size_t> lowest;
+  std::optional<std::size_t> highest;
+  std::optional<std::size_t> nan;
+};
+
+}  // namespace
+
+Run load_run(const std::filesystem::path& path) {
+  Run run;
+  Loader loader(run);
+  run.unreadable_bytes = read_metrics(path, loader);
+  return run;
+}
+
+std::vector<Point> downsample(std::span<const Point> points, std::size_t most) {
+  GYRE_CHECK(most >= 2U);
+  if (points.size() <= most) return {points.begin(), points.end()};
+  const auto [first, last] = std::ranges::minmax_element(points, {}, &Point::step);
+  // Unsigned, because the difference of two steps may have 65 bits with its sign.
+  const auto begin = static_cast<std::uint64_t>(first->step);
+  const std::uint64_t width = static_cast<std::uint64_t>(last->step) - begin;
+  std::vector<Extremes> ranges(most / 2);
+  const double per_step = static_cast<double>(ranges.size()) / (static_cast<double>(width) + 1);
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    const double place = static_cast<double>(static_cast<std::uint64_t>(points[i].step) - begin) * per_step;
+    Extremes& range = ranges[std::min(static_cast<std::size_t>(place), ranges.size() - 1)];
+    if (std::isnan(points[i].value)) {
+      range.nan = i;
+      continue;
+    }
+    if (!range.lowest || points[i].value < points[*range.lowest].value) range.lowest = i;
+    if (!range.highest || points[i].value > points[*range.highest].value) range.highest = i;
+  }
+  std::vector<std::size_t> kept;
+  for (const Extremes& range : ranges) {
+    if (range.lowest) kept.push_back(*range.lowest);
+    if (range.highest && range.highest != range.lowest) kept.push_back(*range.highest);
+    if (!range.lowest && range.nan) kept.push_back(*range.nan);
+  }
+  std::ranges::sort(kept);
+  std::vector<Point> result;
+  for (const std::size_t i : kept) result.push_back(points[i]);
+  return result;
+}
+
+}  // namespace gyre::metrics

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace gyre::metrics {
+
+struct Point {
+  std::int64_t step = 0;
+  std::int64_t time_us = 0;
+  double value = 0;
+};
+
+/// What one rank has logged under one name.
+struct SeriesKey {
+  std::string name;
+  int rank = 0;
+  auto operator<=>(const SeriesKey&) const = default;
+};
+
+/// A whole file.
+struct Run {
+  std::map<std::string, std::string> notes;
+  std::map<SeriesKey, std::vector<Point>> series;  ///< Each in the order in which it was logged.
+  std::uint64_t unreadable_bytes = 0;              ///< Behind the first block that is cut or damaged.
+};
+
+/// Errors as read_metrics().
+Run load_run(const std::filesystem::path& path);
+
+/// At most `most` (2 or more) of the points, in their order, that look the same in a chart over steps: of each of
+/// most/2 ranges of steps, equally wide, the lowest and the highest value; a NaN only where a range has nothing else.
+/// All points where they are few enough.
+std::vector<Point> downsample(std::span<const Point> points, std::size_t most);
+
+}  // namespace gyre::metrics

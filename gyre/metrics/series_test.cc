@@ -1,0 +1,64 @@
+// Charts get few points that must show every peak.
+#include "gyre/metrics/series.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+namespace gyre::metrics {
+namespace {
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+std::vector<std::int64_t> steps_of(const std::vector<Point>& points) {
+  std::vector<std::int64_t> steps;
+  for (const Point& point : points) steps.push_back(point.step);
+  return steps;
+}
+
+TEST(Downsample, keeps_peaks_and_order_within_the_limit) {
+  std::vector<Point> points;
+  for (int i = 0; i < 100'000; ++i) points.push_back({i, i, std::sin(i * 0.001)});
+  points[12'345].value = 50;
+  points[77'777].value = -std::numeric_limits<double>::infinity();
+  const auto kept = downsample(points, 2'000);
+  EXPECT_LE(kept.size(), 2'000U);
+  EXPECT_GT(kept.size(), 1'900U);
+  const auto steps = steps_of(kept);
+  EXPECT_TRUE(std::ranges::is_sorted(steps));
+  EXPECT_THAT(steps, testing::Contains(12'345));
+  EXPECT_THAT(steps, testing::Contains(77'777));
+}
+
+TEST(Downsample, leaves_few_points_alone) {
+  const std::vector<Point> points = {{1, 1, kNaN}, {2, 2, 0.5}};
+  EXPECT_THAT(steps_of(downsample(points, 2)), testing::ElementsAre(1, 2));
+  EXPECT_TRUE(downsample({}, 2).empty());
+}
+
+TEST(Downsample, shows_nan_where_a_range_has_nothing_else) {
+  std::vector<Point> points;
+  for (int i = 0; i < 10; ++i) points.push_back({i, i, i < 5 ? kNaN : 1.0 + i});
+  points[0].value = kNaN;
+  EXPECT_THAT(steps_of(downsample(points, 4)), testing::ElementsAre(4, 5, 9));
+}
+
+TEST(Downsample, takes_any_steps) {
+  // The whole range of 64 bits, and one step logged again and again.
+  std::vector<Point> points;
+  for (int i = 0; i < 10; ++i) {
+    points.push_back({i % 2 == 0 ? std::numeric_limits<std::int64_t>::min() : std::numeric_limits<std::int64_t>::max(),
+                      i, static_cast<double>(i)});
+  }
+  EXPECT_EQ(downsample(points, 4).size(), 4U);
+  for (Point& point : points) point.step = 7;
+  const auto same = downsample(points, 4);
+  ASSERT_EQ(same.size(), 2U);
+  EXPECT_EQ(same.front().value, 0);
+  EXPECT_EQ(same.back().value, 9);
+}
+
+}  // namespace
+}  // namespace gyre::metrics
