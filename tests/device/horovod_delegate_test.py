@@ -20,6 +20,7 @@ from horovod_on_device import leave, own_device, values
 from ranks_fixture import RunRanks
 from sim_device import equal
 from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
 
 SIZE = 3
 
@@ -251,6 +252,20 @@ def kept_gradients_keep_their_values() -> None:
     )
 
 
+def gradients_that_are_not_kept_are_freed() -> None:
+    """With zero_grad(), as PyTorch does, and not with the next step."""
+    weight = nn.Parameter(torch.ones(10).to(own_device()))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=0.1))
+    for _ in range(3):
+        weight.sum().backward()
+        optimizer.step()
+        assert weight.grad is not None
+        memory = StorageWeakRef(weight.grad.untyped_storage())
+        optimizer.zero_grad()
+        torch.accelerator.synchronize(own_device())
+        assert memory.expired()
+
+
 def hooks_wait_for_nothing() -> None:
     """Not even for the other ranks, one of which is late."""
     control, device = sim_device.load(), own_device()
@@ -286,6 +301,7 @@ CHECKS: list[Callable[[], None]] = [
         [the_library_exchanges_an_optimizers_buckets, groups_and_large_gradients_have_buckets_of_their_own]
     ),
     kept_gradients_keep_their_values,
+    gradients_that_are_not_kept_are_freed,
     *sim_device.simulated_only([hooks_wait_for_nothing, ranks_that_have_joined_take_no_part]),
 ]
 

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from gyre.errors import MismatchError, TimeoutError
 from ranks_fixture import RunRanks
-from sim_device import own_device
+from sim_device import own_device, said
 
 SIZE = 3
 ENVIRONMENT = {"SCHEDULE": next(iter(sim_device.SCHEDULES)), "BACKEND": "gyre"}
@@ -40,18 +40,6 @@ def failure_of_the_group() -> BaseException:
             return failure
         time.sleep(0.05)
     raise AssertionError("the group has not failed")
-
-
-def said(words: str) -> str:
-    """The line of any rank's output that has these words."""
-    until = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until:
-        for output in Path.cwd().glob("body_*"):
-            for line in output.read_text().splitlines():
-                if words in line:
-                    return line
-        time.sleep(0.05)
-    raise AssertionError(f"nobody has said {words}")
 
 
 def body_with_a_mismatch() -> None:
@@ -141,7 +129,7 @@ def test_a_missing_rank_is_named_with_its_line(run_ranks: RunRanks) -> None:
     ready, missing = report.split("; missing: ")
     assert "on ranks 0, 1" in ready, report
     assert missing.startswith("rank 2 (host "), report
-    assert f"{Path(__file__).name}:" in missing, report
+    assert f"{Path(sim_device.__file__).name}:" in missing, report  # said() waits there.
 
 
 def body_at_the_limit() -> None:

@@ -36,10 +36,13 @@ WAITS = {
         "compressed_gradients_are_freed_before_they_have_been_copied",
     ),
     ("wait_on_device", "torch/_delegate", "_carry_out"): (LIBRARY, "results_wait_for_the_tensors_and_for_the_library"),
-    ("wait_on_device", "torch/_delegate", "land"): (LIBRARY, "results_wait_for_the_tensors_and_for_the_library"),
+    ("wait_on_device", "torch/_delegated_call", "land"): (LIBRARY, "results_wait_for_the_tensors_and_for_the_library"),
     ("wait_for_work", "torch/_delegate", "run_work"): (LIBRARY, "results_wait_for_the_tensors_and_for_the_library"),
     ("note_use", "torch/_delegate", "_carry_out"): (LIBRARY, "a_tensor_freed_after_its_call_is_not_given_to_others"),
-    ("note_use", "torch/_delegate", "land"): (LIBRARY, "a_freed_result_is_not_given_to_others_before_it_was_read"),
+    ("note_use", "torch/_delegated_call", "land"): (
+        LIBRARY,
+        "a_freed_result_is_not_given_to_others_before_it_was_read",
+    ),
     ("wait_on_device", "torch/_device_buckets", "pack"): (LIBRARY, "gradients_of_two_streams_are_packed_together"),
     ("note_use", "torch/_device_buckets", "pack"): (LIBRARY, "gradients_of_two_streams_are_packed_together"),
 }

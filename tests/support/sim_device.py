@@ -260,3 +260,15 @@ def meet(rank: int) -> Any:
         assert time.monotonic() < until, "rank 0 has opened no store"
         time.sleep(0.01)
     return open_store("localhost", int(place.read_text()), is_master=False)
+
+
+def said(words: str) -> str:
+    """The line of any rank's output that has these words, once there is one."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        for output in Path.cwd().glob("body_*"):
+            for line in output.read_text().splitlines():
+                if words in line:
+                    return line
+        time.sleep(0.05)
+    raise AssertionError(f"nobody has said {words}")

@@ -21,8 +21,11 @@ from gyre.core import _core
 from gyre.errors import MismatchError
 
 _RECORD_BYTES = 256
-# Longer than any stall that ends well; what hangs is reported by other means before.
-_TIMEOUT = timedelta(minutes=30)
+# For a rank that opens the store, and for one that comes to it.
+_STORE_TIMEOUT = timedelta(minutes=30)
+# Of the library's own, which ends the process and says nothing about the cause: Gyre's limit comes first.
+_NO_LIMIT = timedelta(days=365)
+_MARGIN = timedelta(minutes=1)
 # Not in the stubs; some torches are built without them.
 _TCPStore: Any = getattr(dist, "TCPStore", None)
 _PrefixStore: Any = getattr(dist, "PrefixStore", None)
@@ -50,10 +53,12 @@ def group_of_ranks(
         return None
     if store is None:
         host, _, port = records[0][0].partition(" ")
-        store = _TCPStore(host, int(port), is_master=False, timeout=_TIMEOUT)
+        store = _TCPStore(host, int(port), is_master=False, timeout=_STORE_TIMEOUT)
     name = f"gyre.torch.{runtime.set_id}"
+    limit = _core.longest_stall_seconds()
+    timeout = 2 * timedelta(seconds=limit) + _MARGIN if limit else _NO_LIMIT
     place = GroupPlace(
-        _PrefixStore(f"{name}/", store), runtime.rank, runtime.size, _TIMEOUT, name, tuple(range(runtime.size))
+        _PrefixStore(f"{name}/", store), runtime.rank, runtime.size, timeout, name, tuple(range(runtime.size))
     )
     return delegates.make(backend, device.type, place)
 
@@ -74,7 +79,7 @@ def _open_store(*, on_one_host: bool) -> Any:
             listener.getsockname()[1],
             is_master=True,
             wait_for_workers=False,
-            timeout=_TIMEOUT,
+            timeout=_STORE_TIMEOUT,
             master_listen_fd=listener.detach(),
         )
 

@@ -13,20 +13,20 @@ import logging
 import sys
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 
+from gyre._devices.device_watch import DeviceWatch
+from gyre._devices.watch import look_after
 from gyre._operations import Kind, Reduction
-from gyre._program_position import PlaceInProgram, place_in_program, register_loop
+from gyre._program_position import PlaceInProgram, place_in_program
 from gyre._runtime import Runtime
 from gyre._tensors.requests import make_request
-from gyre._torch_private import flight_record
 from gyre.core import _core
-from gyre.errors import AbortedError, Error, MismatchError, ShutDownError, TimeoutError
+from gyre.errors import AbortedError, Error, MismatchError, ShutDownError
 
 # In the errors about messages that differ.
 DISAGREEMENT = "the ranks disagree about a message"
@@ -52,11 +52,13 @@ class Signature(NamedTuple):
 class Entry:
     """A call of this rank's."""
 
-    __slots__ = ("agreed_at", "handle", "is_late", "is_made", "method", "number", "place", "signature")
+    __slots__ = ("_title", "agreed_at", "handle", "is_late", "is_made", "method", "number", "place", "signature")
 
     def __init__(
-        self, number: int, method: str, signature: Callable[[], Signature], place: PlaceInProgram | None
+        self, title: str, number: int, method: str, signature: Callable[[], Signature], place: PlaceInProgram | None
     ) -> None:
+        """`title`: of the group."""
+        self._title = title
         self.number = number  # Among the group's collectives.
         self.method = method
         self.signature = signature
@@ -67,8 +69,10 @@ class Entry:
         self.is_late = False  # A look has found that it had not yet.
 
     def is_completed(self) -> bool:
-        """As a work of the library's: before there is one, the call itself may hang."""
         return self.is_made
+
+    def describe(self) -> str:
+        return f"{self._title}: {self.method} (its collective {self.number})"
 
 
 class Record:
@@ -78,18 +82,13 @@ class Record:
         """`title`: of the group. `abort`: of it and its delegates, with a reason; called on the record's thread."""
         self._runtime = runtime
         self._title = title
-        self._timeout = timeout_seconds
         self._abort = abort
+        self._device = DeviceWatch[Entry](runtime, timeout_seconds)
         self._new: deque[Entry] = deque()
         self._announced: deque[Entry] = deque()
-        # Of the calls that the device may not have finished the first, and the latest, with their works.
-        self._first: tuple[Entry, Any] | None = None
-        self._latest: tuple[Entry, Any] | None = None
-        self._reported: Entry | None = None
         self._ended = False
         self._is_watched = False
         self._looking = threading.RLock()
-        self._works = threading.Lock()
         self._failing = threading.RLock()  # Taken before all other locks.
         self._found: tuple[Error, Entry | None] | None = None  # A failure, and perhaps the call, before it is told.
         self.failure: Error | None = None  # Of an earlier call: the group is of no use any more.
@@ -98,10 +97,8 @@ class Record:
     def enter(self, number: int, method: str, signature: Callable[[], Signature]) -> Entry:
         """A call that the library is to be given now. The record's thread announces it to the other ranks: submitting
         it here would take longer than the call itself."""
-        entry = Entry(number, method, signature, place_in_program(sys._getframe(1)))
-        with self._works:
-            self._latest = (entry, entry)
-            self._first = self._first or self._latest
+        entry = Entry(self._title, number, method, signature, place_in_program(sys._getframe(1)))
+        self._device.enter(entry)
         self._new.append(entry)
         if not self._is_watched:
             self._is_watched = True
@@ -118,13 +115,8 @@ class Record:
             return True
 
     def note_work(self, entry: Entry, work: Any, *, may_ask: bool) -> None:
-        """The delegate's. Two are kept at most, because they may keep tensors alive. `may_ask`: no graph is captured,
-        during which no event may be asked."""
-        with self._works:
-            self._latest = (entry, work)
-            first = self._first
-            if first is None or first[0] is entry or (may_ask and first[1].is_completed()):
-                self._first = self._latest
+        """The delegate's: see DeviceWatch."""
+        self._device.note_work(entry, work, may_ask=may_ask)
 
     def tell(self) -> Error:
         """The failure, for the program."""
@@ -151,7 +143,7 @@ class Record:
         """When this returns, the record's thread has nothing more to do with the group."""
         with self._looking:
             self._ended = True
-            self._first = self._latest = None
+            self._device.forget()
 
     def look(self) -> bool:
         """Looks at what has happened since the last look, and announces new calls. False if nothing more can happen."""
@@ -184,7 +176,7 @@ class Record:
                 entry.handle = self._runtime.core.submit(self._request(entry))
                 self._announced.append(self._new.popleft())
             if not self._ended:
-                self._look_at_device()
+                self._device.look()
         except ShutDownError:
             self.end()  # In good order.
         except Error as failure:
@@ -222,38 +214,6 @@ class Record:
                 self._abort(str(failure))
             self.end()
 
-    def _look_at_device(self) -> None:
-        limit = min(_core.stall_warning_seconds() or self._timeout, self._timeout)
-        with self._works:
-            if self._first is None:
-                return
-            entry, work = self._first
-            if entry.agreed_at is None:
-                return  # A rank is missing, and the engine says which.
-            waited = time.monotonic() - entry.agreed_at
-            # Asked seldom: a graph that another thread captures meanwhile would be lost.
-            if waited < limit / 2:
-                return
-            if _has_ended(work):
-                latest = self._latest
-                self._first = latest if latest is not None and latest[0] is not entry else None
-                if self._first is None:
-                    self._latest = None
-                return
-        if waited < limit:
-            return
-        text = (
-            f"{self._title}: {entry.method} (its collective {entry.number}): all {self._runtime.size} ranks have "
-            f"called it, but the device of rank "
-            f"{self._runtime.rank} has not finished it after {waited:.0f} s: the device, its library or the network "
-            f"hangs, not the program{flight_record()}"
-        )
-        if waited >= self._timeout:
-            raise TimeoutError(text)
-        if self._reported is not entry:
-            self._reported = entry
-            logging.getLogger("gyre").warning("stall: %s", text)
-
     def _lines(self, entry: Entry) -> str:
         """Where all ranks have called it. Collective; a rank that has ended is left out."""
         own = str(entry.place or "a thread of torch's").encode()[:_LINE_BYTES].ljust(_LINE_BYTES, b"\0")
@@ -275,57 +235,3 @@ class Record:
         except Error:
             pass  # Another rank has ended the group.
         return f"Rank {self._runtime.rank} has called it at {entry.place or 'a thread of torch'}"
-
-
-def _has_ended(work: Any) -> bool:
-    try:
-        return bool(work.is_completed())
-    except RuntimeError:  # It has failed, or was aborted; its device cannot be asked.
-        return True
-
-
-class _Watched(Protocol):
-    def look(self) -> bool: ...
-
-
-class _Watch:
-    """One thread for all records of the process."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._records: weakref.WeakSet[_Watched] = weakref.WeakSet()
-        self._thread: threading.Thread | None = None
-
-    def look_after(self, record: _Watched) -> None:
-        if record in self._records and self._thread is not None:
-            return
-        with self._lock:
-            self._records.add(record)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="gyre record", daemon=True)
-                self._thread.start()
-
-    def _run(self) -> None:
-        while True:
-            time.sleep(_LOOK_SECONDS)
-            with self._lock:
-                if not self._records:
-                    self._thread = None
-                    return
-            self._look_at_all()
-
-    def _look_at_all(self) -> None:
-        for record in list(self._records):
-            try:
-                goes_on = record.look()
-            except Exception:
-                logging.getLogger("gyre").exception("calls of a device's library are no longer compared between ranks")
-                goes_on = False
-            if not goes_on:
-                self._records.discard(record)
-
-
-_watch = _Watch()
-look_after = _watch.look_after
-# It brings nothing for which another rank could wait.
-register_loop(_Watch._run.__code__, lambda _: True)

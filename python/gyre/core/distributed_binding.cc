@@ -133,6 +133,12 @@ double stall_warning_seconds() {
   return std::chrono::duration<double>(engine::engine_options_from_environment().stall_warning).count();
 }
 
+double longest_stall_seconds() {
+  const engine::EngineOptions options = engine::engine_options_from_environment();
+  const auto longest = options.stall_failure.count() > 0 ? options.stall_failure : options.collective_timeout;
+  return std::chrono::duration<double>(longest).count();
+}
+
 std::uint8_t to_message_type(int data_type) { return static_cast<std::uint8_t>(to_data_type(data_type)); }
 
 BoundMessages make_messages(const RuntimeOwner& runtime) {
@@ -153,6 +159,8 @@ void bind_distributed(nb::module_& module) {
       "Whether the process with this host_id() could not find out which host it is on.");
   module.def("stall_warning_seconds", &stall_warning_seconds,
              "How long a rank waits for another one before a warning says so; 0: no warning.");
+  module.def("longest_stall_seconds", &longest_stall_seconds,
+             "How long a rank may wait for another one, or for a device, before the job fails; 0: no limit.");
   module.def("join_at", &join_at, nb::kw_only(), "rank"_a, "size"_a, "rendezvous"_a, "key"_a,
              "listener"_a = std::optional<int>(), "join_timeout_seconds"_a, "operation_timeout_seconds"_a, "timeline"_a,
              "around"_a = JobAround(),

@@ -23,8 +23,9 @@ import torch.distributed as dist
 from gyre import _step_record, _torch_private
 from gyre._devices import delegates, meeting, progress
 from gyre._devices.message_record import MessageRecord, is_message, peer_in
-from gyre._devices.record import Entry, Record, look_after
+from gyre._devices.record import Entry, Record
 from gyre._devices.staging import has_streams, is_capturing, is_present
+from gyre._devices.watch import look_after
 from gyre._torch_private import GroupPlace
 from gyre.distributed._failures import of_torch
 from gyre.distributed._peer_mapped import called_by_reducer
@@ -55,6 +56,9 @@ class OtherDevices:
         # Of those, by id(): with all ranks (None), or with one of them.
         self._connected: set[tuple[int, int | None]] = set()
         self._ended = False
+        self._making_records = threading.RLock()  # One is made of the other.
+        self._made_record: Record | None = None
+        self._made_message_record: MessageRecord | None = None
 
     def make_those_that_wait(self) -> None:
         """Makes the named backends whose constructors may wait for all ranks, which are all here now."""
@@ -218,8 +222,14 @@ class OtherDevices:
         self._connected.add((group, peer))
         return work
 
-    @functools.cached_property
+    @property
     def _message_record(self) -> MessageRecord:
+        with self._making_records:
+            if self._made_message_record is None:
+                self._made_message_record = self._make_message_record()
+            return self._made_message_record
+
+    def _make_message_record(self) -> MessageRecord:
         made = MessageRecord(
             self._place.rank,
             self._owner.title,
@@ -230,21 +240,27 @@ class OtherDevices:
         look_after(made)
         return made
 
-    @functools.cached_property
+    @property
     def _record(self) -> Record:
-        return Record(
-            self._owner.gyre_runtime, self._owner.title, self._place.timeout.total_seconds(), self._owner.abort
-        )
+        made = self._made_record
+        if made is not None:
+            return made
+        with self._making_records:
+            if self._made_record is None:
+                self._made_record = Record(
+                    self._owner.gyre_runtime, self._owner.title, self._place.timeout.total_seconds(), self._owner.abort
+                )
+            return self._made_record
 
     def finish(self) -> None:
         """Before shutdown(): raises what the comparison of the last calls finds. Collective; does nothing where an
         exception is on its way, perhaps from between two calls that the other ranks have made."""
-        if "_record" not in self.__dict__ or sys.exc_info()[1] is not None:
+        if self._made_record is None or sys.exc_info()[1] is not None:
             return
         try:
-            if "_message_record" in self.__dict__:
-                self._message_record.finish()
-            self._record.finish()
+            if self._made_message_record is not None:
+                self._made_message_record.finish()
+            self._made_record.finish()
         except Error as failure:
             raise of_torch(failure) from None
 
@@ -256,10 +272,9 @@ class OtherDevices:
         self._end("abort")
 
     def _end(self, how: str) -> None:
-        if "_record" in self.__dict__:
-            self._record.end()
-        if "_message_record" in self.__dict__:
-            self._message_record.end()
+        for record in (self._made_record, self._made_message_record):
+            if record is not None:
+                record.end()
         progress.finish()
         with self._lock:
             # A group that was aborted on the record's thread is not shut down at the end of the program as well.

@@ -208,8 +208,8 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
 
     def abort(self, reason: str = "") -> None:
         """Fails every operation of every rank of the group, now and later."""
-        self.other_devices.abort()
         self._runtime.core.abort(reason or f"rank {self._own_rank} called abort() on {self._title}")
+        self.other_devices.abort()  # Last, because the end of a device's library may take its time.
 
     # The operations from which the others are composed.
 

@@ -10,20 +10,25 @@ Nothing waits on the host for a device. It is tested on the simulated device of 
 from __future__ import annotations
 
 import contextlib
+import logging
+import math
 import threading
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.autograd.graph import increment_version
 
 from gyre._devices import delegates, meeting, progress, staging
+from gyre._devices.device_watch import DeviceWatch
+from gyre._devices.watch import look_after
 from gyre._operations import Kind
 from gyre._program_position import register_loop
 from gyre._runtime import Runtime
 from gyre.core import _core
-from gyre.errors import AbortedError, Error, ShutDownError
+from gyre.errors import AbortedError, Error, ShutDownError, TimeoutError
+from gyre.torch._delegated_call import Agreement, Call, Given, Part
 from gyre.torch._submissions import OneTimeName, gathering_submission, submit_one
 from gyre.torch.handle import Handle
 
@@ -41,74 +46,6 @@ _TYPES = frozenset(
         torch.float64,
     }
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Agreement:
-    """What all ranks have agreed on: gyre::engine::Agreement."""
-
-    number: int
-    some_have_joined: bool
-    rows: list[int]
-
-
-@dataclass(slots=True)
-class Part:
-    """One operation: what is agreed on, and what then passes it to the library, with the stream on which it is to run
-    as the current one, and returns its result. `in_place`: that is the tensor which it is given."""
-
-    request: _core.Request
-    tensor: torch.Tensor
-    carry_out: Callable[[Any, Agreement, torch.Tensor], torch.Tensor]
-    in_place: bool = False
-
-
-class Call:
-    """Operations that complete together, on this rank, between the program's call and their place on a stream."""
-
-    def __init__(self, parts: Sequence[Part], stage: Callable[[str], Handle], action: str) -> None:
-        """`stage`: makes it an operation through host memory, of this name. `action` starts messages."""
-        self.parts = parts
-        self.action = action
-        self.device = parts[0].tensor.device
-        self.written = staging.current_stream(self.device, action).record_event()
-        self.stage = stage
-        self.handles: list[_core.Handle] = []
-        self.agreements: list[Agreement] | None = None
-        self.results: list[torch.Tensor] = []
-        self.end: torch.Event | None = None  # Of the results, on the library's stream.
-        self.staged: Handle | None = None
-        self.failure: Exception | None = None
-        self.is_passed_on = False
-
-    @property
-    def number(self) -> int:
-        assert self.agreements is not None
-        return self.agreements[-1].number
-
-    def is_agreed_on(self) -> bool:
-        """Or refused: `failure` is set then."""
-        if self.agreements is not None or self.failure is not None:
-            return True
-        if not all(handle.done() for handle in self.handles):
-            return False
-        try:
-            for handle in self.handles:
-                handle.wait()
-            self.agreements = [Agreement(*handle.take_agreement()) for handle in self.handles]
-        except Exception as failure:
-            self.failure = failure
-        return True
-
-    def land(self) -> None:
-        """The caller's current stream waits for the results."""
-        if self.staged is not None:
-            self.staged.wait()
-        elif self.end is not None:
-            stream = torch.accelerator.current_stream(self.device)
-            staging.wait_on_device(stream, self.end)
-            for result in self.results:
-                staging.note_use(result, stream)
 
 
 class DelegatedHandle(Handle):
@@ -159,8 +96,13 @@ class Delegate:
         self._device: torch.device | None = None  # The library's, once the ranks have met.
         self._passes_on = False
         self._streams: dict[torch.device, torch.Stream] = {}
-        self._thread: threading.Thread | None = None
-        self._ended = False
+        self._threads: list[threading.Thread] = []
+        self._has_agreed = threading.Event()
+        self._ended = False  # Takes no more calls.
+        self._is_over = False  # No more will be agreed on.
+        self._is_closed = False
+        self._failure: Error | None = None  # Of the job.
+        self._watch = DeviceWatch[Given](runtime, _core.longest_stall_seconds() or math.inf)
 
     def submit(
         self,
@@ -174,6 +116,8 @@ class Delegate:
         """`beside`: submits what the parts need from the other ranks' hosts, after them."""
         call = Call(parts, stage, action)
         with self._lock:
+            if self._failure is not None:
+                raise type(self._failure)(f"{action}: {self._failure}")
             if self._ended:
                 raise ShutDownError(f"{action}: the job was shut down")
             # Under the lock: nobody looks for calls that are agreed on before this one can be found.
@@ -185,9 +129,8 @@ class Delegate:
             if beside is not None:
                 beside()
             self._pending[call] = None
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="gyre delegate", daemon=True)
-                self._thread.start()
+            if not self._threads:
+                self._start_threads()
         return DelegatedHandle(self.runtime, self, call, result)
 
     def pass_on(self) -> None:
@@ -225,24 +168,59 @@ class Delegate:
             self._ended = True
         self._end("abort")
 
-    def _run(self) -> None:
-        """For programs that wait for something else: whoever waits for a call passes it on by itself."""
+    def look(self) -> bool:
+        """At the device, for gyre._devices.watch."""
+        try:
+            self._watch.look()
+        except TimeoutError as failure:
+            # The program may be waiting for the device, where no error can reach it.
+            logging.getLogger("gyre").error("rank %d: %s", self.runtime.rank, failure)
+            with contextlib.suppress(Error):
+                self.runtime.core.abort(str(failure))
+            self._fail(failure)
+        return not self._is_closed
+
+    def is_idle(self) -> bool:
+        """Whether its threads do nothing before ranks agree on something."""
+        return not self._passes_on and not self._has_agreed.is_set()
+
+    def _start_threads(self) -> None:
+        for run in (self._follow_agreements, self._pass_on_agreed):
+            thread = threading.Thread(target=run, name="gyre delegate", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        look_after(self)
+
+    def _follow_agreements(self) -> None:
+        """Never enters the library, which may wait on the host for a rank that has died: somebody must notice."""
         count = 0
         try:
             while (count := self.runtime.core.wait_for_agreements(count)) >= 0:
-                self.pass_on()
-        except Error:  # Every handle shows it. Kernels may wait for a rank that has ended.
-            self.abort()
+                self._has_agreed.set()
+        except Error as failure:  # Every handle shows it.
+            self._fail(failure)
+        self._is_over = True
+        self._has_agreed.set()
 
-    def is_idle(self) -> bool:
-        """Whether its thread does nothing before ranks agree on something."""
-        return not self._passes_on
+    def _pass_on_agreed(self) -> None:
+        """For programs that wait for something else: whoever waits for a call passes it on by itself."""
+        while not self._is_over:
+            self._has_agreed.wait()
+            self._has_agreed.clear()
+            self.pass_on()
+
+    def _fail(self, failure: Error) -> None:
+        with self._lock:
+            self._failure = self._failure or failure
+        self.abort()
 
     def _end(self, how: str) -> None:
         progress.finish()
-        group, self._group = self._group, None
         with contextlib.suppress(RuntimeError):  # It has failed already, and has said so.
-            getattr(group, how, lambda: None)()
+            getattr(self._group, how, lambda: None)()  # A shutdown that the device lets hang may be aborted.
+        self._group = None
+        self._is_closed = True
+        self._watch.forget()
 
     def _take_agreed(self) -> list[Call]:
         # Handles are done in the order of their numbers. A second look finds all that stand before the last one that
@@ -265,6 +243,8 @@ class Delegate:
 
     def _carry_out(self, call: Call) -> None:
         assert call.agreements is not None
+        given = Given(call, time.monotonic())
+        self._watch.enter(given)
         try:
             stream = self._stream(call.device)
             staging.wait_on_device(stream, call.written)
@@ -281,13 +261,21 @@ class Delegate:
                         self._follow(call, call.end)
                 call.parts = ()  # From here on the device keeps what it needs.
         except BaseException as failure:
-            call.failure = failure if isinstance(failure, Exception) else AbortedError(f"{call.action} was interrupted")
-            # The other ranks have passed it on, and would wait for this one.
-            self.runtime.core.abort(f"rank {self.runtime.rank}: {call.action} failed: {failure}")
+            self._refuse(call, failure)
             if not isinstance(failure, Exception):
                 raise
         finally:
+            given.note_end(call.end)
+            self._watch.note_work(given, given, may_ask=True)
             call.is_passed_on = True
+
+    def _refuse(self, call: Call, failure: BaseException) -> None:
+        if self._failure is not None:
+            call.failure = self._failure  # The library was ended therefore, and what it says is a consequence.
+            return
+        call.failure = failure if isinstance(failure, Exception) else AbortedError(f"{call.action} was interrupted")
+        # The other ranks have passed it on, and would wait for this one.
+        self.runtime.core.abort(f"rank {self.runtime.rank}: {call.action} failed: {failure}")
 
     def _follow(self, call: Call, end: torch.Event) -> None:
         """For the timeline, and `gyre explain`."""
@@ -325,7 +313,11 @@ class Delegate:
     def _can_use(self, call: Call) -> bool:
         """Whether there is such a library for these ranks, which they find out together at their first call."""
         if self._device is None:
-            self._group = meeting.group_of_ranks(self.runtime, call.device, self._exchanged)
+            made = meeting.group_of_ranks(self.runtime, call.device, self._exchanged)
+            with self._lock:
+                if self._failure is not None:
+                    raise self._failure
+                self._group = made
             self._device = call.device
         return self._group is not None
 
@@ -337,7 +329,8 @@ class Delegate:
         return rows
 
 
-register_loop(Delegate._run.__code__, lambda frame: bool(frame.f_locals["self"].is_idle()))
+for loop in (Delegate._follow_agreements, Delegate._pass_on_agreed):
+    register_loop(loop.__code__, lambda frame: bool(frame.f_locals["self"].is_idle()))
 
 
 def delegate_of(runtime: Runtime, tensors: Sequence[torch.Tensor]) -> Delegate | None:

@@ -20,7 +20,8 @@ from gyre._operations import Kind, ReduceOperation, Reduction
 from gyre._runtime import Runtime
 from gyre._tensors.memory import dense
 from gyre._tensors.requests import make_request
-from gyre.torch._delegate import Agreement, Part, delegate_of, run_work
+from gyre.torch._delegate import delegate_of, run_work
+from gyre.torch._delegated_call import Agreement, Part
 from gyre.torch._submissions import operation_name
 from gyre.torch.handle import Handle
 

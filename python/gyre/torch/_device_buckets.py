@@ -81,6 +81,11 @@ class DeviceBuckets:
         """The reduced gradient, after finish_step()."""
         return self._bucket_of[index].result(index)
 
+    def free_results(self) -> None:
+        """Gradients that have been taken keep their memory; without this the next step would begin with it as well."""
+        for bucket in self._buckets:
+            bucket.free()
+
     def _submit(self, bucket: _Bucket) -> None:
         flat = bucket.pack()
         reduction, action = self._options.reduction, f"gradients of '{bucket.slots[0].name}' and others"
@@ -130,7 +135,6 @@ class _Bucket:
 
     def pack(self) -> torch.Tensor:
         """All gradients in one tensor, made on the current stream."""
-        self._reduced = None  # Its memory, if the program does not keep it.
         device = self.slots[0].parameter.device
         stream = torch.accelerator.current_stream(device)
         for other in self._streams:
@@ -156,6 +160,9 @@ class _Bucket:
         # Not a view: views share a version, and a change of one gradient would be one of all.
         own = torch.empty(0, dtype=wire.dtype, device=self._reduced.device)
         return own.set_(self._reduced.untyped_storage(), place, wire.shape, wire.stride())
+
+    def free(self) -> None:
+        self._reduced = None
 
 
 def _in_memory_order(gradient: torch.Tensor | None, slot: Slot) -> torch.Tensor:

@@ -20,7 +20,7 @@ from collections.abc import Set as AbstractSet
 
 import torch
 
-from gyre._devices.staging import Landing, Outward, Pair, say_once, twin_of
+from gyre._devices.staging import Outward, say_once, twin_of
 from gyre._job.compression import wire_format_of
 from gyre._runtime import Runtime
 from gyre._tensors.memory import DATA_TYPE_NUMBERS, memory_of, tensor_over
@@ -31,7 +31,7 @@ from gyre.torch._autograd import inside_another_backward
 from gyre.torch._device_buckets import AnyPlan, DeviceBuckets, can_bucket
 from gyre.torch._exchange_hooks import hook_of, remove_hooks, retire_exchanges
 from gyre.torch._exchange_options import GRADIENTS_NOT_WANTED, ExchangeOptions
-from gyre.torch._exchange_slot import NO_GROUP, NOT_IN_PLAN, Slot, layout_name
+from gyre.torch._exchange_slot import NO_GROUP, NOT_IN_PLAN, Slot, hand_out, layout_name
 from gyre.torch._first_step import FirstStep, Replica
 from gyre.torch._sparse_exchange import SparseExchange
 from gyre.torch._staged import check_tensor
@@ -494,7 +494,6 @@ class GradientExchange:
         return None
 
     def _hand_out(self, slots: Sequence[Slot]) -> None:
-        landing: list[Pair] = []
-        for slot in slots:
-            slot.hand_out(self.options, landing)
-        Landing(landing).land()
+        hand_out(slots, self.options)
+        if isinstance(self._plan, DeviceBuckets):
+            self._plan.free_results()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
@@ -249,3 +250,11 @@ def layout_name(slot: Slot) -> str:
 
 def describe_tensor(tensor: torch.Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+
+
+def hand_out(slots: Sequence[Slot], options: ExchangeOptions) -> None:
+    """Makes their reduced gradients their parameters' `grad`."""
+    landing: list[Pair] = []
+    for slot in slots:
+        slot.hand_out(options, landing)
+    Landing(landing).land()
