@@ -42,7 +42,7 @@ endfunction()
 
 gyre_shared_library(gyre
   MAP exports.map
-  OBJECTS base net group collectives engine params
+  OBJECTS base metrics net group collectives engine params
   LINK fmt::fmt spdlog::spdlog PkgConfig::XXHASH PkgConfig::ISAL PkgConfig::HWY OpenSSL::SSL OpenSSL::Crypto Threads::Threads)
 set(gyre_public_folders engine)
 if(GYRE_WITH_TORCH)

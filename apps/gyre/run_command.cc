@@ -287,6 +287,7 @@ std::vector<int> RunCommand::shown_streams(int ranks) const {
 void RunCommand::set_output(launch::LaunchOptions& options) const {
   options.colour = !environment_variable("NO_COLOR") && environment_variable("TERM") != "dumb";
   if (!timeline_.empty()) options.timeline = absolute(timeline_);
+  if (!metrics_.empty()) options.metrics = absolute(metrics_);
   if (!log_dir_.empty()) options.log_dir = log_dir_;
   if (verbosity_ > 0) options.log_level = verbosity_ == 1 ? "info" : "debug";
   if (!log_level_.empty()) options.log_level = parse_log_level(log_level_, "--log-level");

@@ -76,6 +76,7 @@ class RunCommand {
   std::string server_hosts_;
   std::string grace_seconds_ = "5";
   std::string timeline_;
+  std::string metrics_;
   std::string log_dir_;
   std::vector<std::string> variables_;
   bool horovod_compat_ = false;

@@ -21,6 +21,8 @@ constexpr const char* kKeyDescriptor = "GYRE_KEY_FD";
 constexpr const char* kKeyFile = "GYRE_KEY_FILE";
 constexpr const char* kFailureDescriptor = "GYRE_FAILURE_FD";
 constexpr const char* kEndedDescriptor = "GYRE_ENDED_FD";
+/// Where ranks write what `gyre run --metrics` keeps; unset without that.
+constexpr const char* kMetricsDescriptor = "GYRE_METRICS_FD";
 /// From a job service, on each host: the job's own folder there, in which its code lies. Hosts may have it at different
 /// paths: ranks of `gyre run` over several hosts that would start in the launcher's start in that of their own host.
 constexpr const char* kJobFolder = "GYRE_JOB_FOLDER";

@@ -10,7 +10,9 @@
 #include "gyre/base/error.h"
 #include "gyre/base/trace_file.h"
 #include "gyre/launch/internal/console_run.h"
+#include "gyre/launch/internal/job_metrics.h"
 #include "gyre/launch/internal/own_ranks.h"
+#include "gyre/launch/internal/run_facts.h"
 
 namespace gyre::launch {
 
@@ -46,12 +48,15 @@ LaunchResult run_on_console(const LaunchOptions& options) {
   }
   ensure_open_files(options.ranks);
   if (options.timeline && own.contains(0)) ensure_can_write(*options.timeline);
+  std::optional<JobMetrics> metrics;
+  if (options.metrics) metrics.emplace(*options.metrics, run_facts(options, own.job_size()), own.job_size());
   LaunchResult result;
   for (int restarts = 0;; ++restarts) {
-    ConsoleRun run(options, restarts);
+    ConsoleRun run(options, restarts, metrics ? &*metrics : nullptr);
     result = run.run();
     if (!result.first_failed_rank || restarts == options.max_restarts) break;
   }
+  if (metrics) metrics->finish(result.exit_code);
   // Rank 0 may have been killed in the middle of a write; it may also never have begun.
   if (options.timeline) static_cast<void>(complete_trace_file(*options.timeline));
   return result;

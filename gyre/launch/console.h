@@ -30,6 +30,9 @@ struct LaunchOptions {
   /// which decides which rank failed first, and tells the person.
   int lifeline_fd = -1;
   std::optional<std::filesystem::path> timeline;  ///< GYRE_TIMELINE of the ranks.
+  /// Gets what the ranks log and use. One that an earlier job has left there is renamed.
+  std::optional<std::filesystem::path> metrics;
+  bool forwards_metrics = false;  ///< With lifeline_fd: they go to that process, as lines on stderr.
   /// Gets rank-0.log, rank-1.log, …; created when missing. What an earlier job has left there is renamed.
   std::optional<std::filesystem::path> log_dir;
   std::optional<std::string> log_level;   ///< GYRE_LOG_LEVEL of the ranks; unset leaves `environment`'s.

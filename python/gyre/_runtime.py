@@ -13,7 +13,7 @@ from typing import Any
 
 from gyre import _step_record
 from gyre._unfinished import Unfinished
-from gyre.core import _core
+from gyre.core import _core, metrics
 from gyre.errors import (
     AbortedError,
     Error,
@@ -153,6 +153,7 @@ def init() -> None:
         refuse_second_import()
         _default.runtime = Runtime(_start())
         _step_record.start_from_environment(_default.runtime.rank)
+        metrics.joined(_default.runtime.core)
         if not _default.exit_hook_registered:
             atexit.register(_shutdown_at_exit, os.getpid())
             _default.exit_hook_registered = True
@@ -214,6 +215,7 @@ def shutdown() -> None:
             return
         runtime, _default.runtime = _default.runtime, None
     if runtime is not None:
+        metrics.leaving()
         runtime.shutdown()
 
 

@@ -11,8 +11,10 @@
 #include <csignal>
 #include <utility>
 
+#include "gyre/base/bytes.h"
 #include "gyre/base/cores.h"
 #include "gyre/base/error.h"
+#include "gyre/base/launch_contract.h"
 #include "gyre/launch/host.h"
 #include "gyre/launch/internal/log_folder.h"
 #include "gyre/launch/internal/service_notes.h"
@@ -70,7 +72,7 @@ std::optional<int> choose_input_rank(const LaunchOptions& options, const OwnRank
 
 }  // namespace
 
-ConsoleRun::ConsoleRun(const LaunchOptions& options, int restarts)
+ConsoleRun::ConsoleRun(const LaunchOptions& options, int restarts, JobMetrics* metrics)
     : options_(options),
       restarts_(restarts),
       agent_(options.lifeline_fd >= 0),
@@ -83,13 +85,36 @@ ConsoleRun::ConsoleRun(const LaunchOptions& options, int restarts)
       out_of_memory_kills_before_(out_of_memory_kills()),
       input_rank_(choose_input_rank(options, own_)),
       input_(input_rank_ ? std::make_optional<InputRelay>(options.stdin_fd, !options.stdin_rank) : std::nullopt),
+      metrics_(metrics),
+      intake_(make_intake(metrics)),
       ranks_(rank_set_options(restarts), *this) {}
+
+std::optional<MetricsIntake> ConsoleRun::make_intake(JobMetrics* file) {
+  if (file != nullptr) {
+    return std::make_optional<MetricsIntake>([file](std::span<const metrics::Sample> samples) { file->add(samples); });
+  }
+  if (!is_agent() || !options_.forwards_metrics) return std::nullopt;
+  return std::make_optional<MetricsIntake>([this](std::span<const metrics::Sample> samples) {
+    FromAgent words;
+    words.metrics = as_text(metrics::blocks_of(samples));
+    tell(words);
+  });
+}
+
+void ConsoleRun::take_metrics() {
+  if (!intake_ || (is_agent() && output_.backlogged())) return;  // They would grow our queue.
+  intake_->advance();
+  for (const std::string& words : {intake_->take_words(), metrics_ != nullptr ? metrics_->take_words() : ""}) {
+    if (!words.empty()) output_.say(words);
+  }
+}
 
 RankSetOptions ConsoleRun::rank_set_options(int restarts) const {
   RankSpec rank;
   rank.command = options_.command;
   rank.environment = options_.environment;
   rank.role = options_.role;
+  if (intake_) rank.inherited.push_back({launch_contract::kMetricsDescriptor, intake_->rank_end()});
   RankSetOptions options;
   options.ranks.assign(static_cast<std::size_t>(options_.ranks), rank);
   options.servers = options_.servers;
@@ -134,6 +159,7 @@ LaunchResult ConsoleRun::run() {
     check_lifeline();
     ranks_.advance();
     serve_input();
+    take_metrics();
     release_tracebacks();
     output_.flush();
     ranks_.pause_output(output_.backlogged());
@@ -150,6 +176,7 @@ LaunchResult ConsoleRun::run() {
 
 void ConsoleRun::started(int rank, pid_t process) {
   if (input_rank_ == rank) input_->started(process);
+  if (intake_) intake_->started(rank, process);
   if (options_.verbose) output_.say(fmt::format("gyre run: rank {} is process {}", rank, process));
 }
 
@@ -172,6 +199,7 @@ void ConsoleRun::output(int rank, Stream stream, std::string_view bytes) {
 
 void ConsoleRun::ended(const ExitRecord& record) {
   if (input_rank_ == record.rank) input_->close();
+  if (intake_) intake_->ended(record.rank);
   ended_.insert(record.rank);
   if (!record.status.success()) failed_.insert(record.rank);
   if (!is_agent()) return;
@@ -199,12 +227,15 @@ void ConsoleRun::wait_for_events() {
   std::vector<pollfd> waits = {{.fd = signals_.fd(), .events = POLLIN, .revents = 0},
                                {.fd = ranks_.fd(), .events = POLLIN, .revents = 0}};
   if (options_.lifeline_fd >= 0) waits.push_back({.fd = options_.lifeline_fd, .events = POLLIN, .revents = 0});
+  const bool takes = intake_ && intake_->fd() >= 0 && !(is_agent() && output_.backlogged());
+  if (takes) waits.push_back({.fd = intake_->fd(), .events = POLLIN, .revents = 0});
   if (input_) input_->add_waits(waits);
   output_.wait(waits, due_at());
 }
 
 std::optional<SteadyClock::time_point> ConsoleRun::due_at() const {
   std::optional<SteadyClock::time_point> due = input_ ? input_->due_at() : std::nullopt;
+  if (const auto look = intake_ ? intake_->due_at() : std::nullopt) due = std::min(due.value_or(*look), *look);
   if (ranks_.ending() || !failed_.empty()) return due;  // The end of the job is near, and decides.
   for (const RankOutput& each : outputs_) {
     if (const auto until = each.held_until()) due = std::min(due.value_or(*until), *until);

@@ -9,6 +9,8 @@
 #include "gyre/launch/console.h"
 #include "gyre/launch/internal/hosts/agent_words.h"
 #include "gyre/launch/internal/input_relay.h"
+#include "gyre/launch/internal/job_metrics.h"
+#include "gyre/launch/internal/metrics_intake.h"
 #include "gyre/launch/internal/output.h"
 #include "gyre/launch/internal/own_ranks.h"
 #include "gyre/launch/internal/rank_output.h"
@@ -23,7 +25,8 @@ class ConsoleRun : private RankEvents {
  public:
   /// Makes everything that can fail before a rank is started.
   /// `restarts`: how often the ranks have been started before.
-  ConsoleRun(const LaunchOptions& options, int restarts);
+  /// `metrics`: what keeps those of all restarts; may be null.
+  ConsoleRun(const LaunchOptions& options, int restarts, JobMetrics* metrics);
 
   LaunchResult run();
 
@@ -49,6 +52,8 @@ class ConsoleRun : private RankEvents {
   void handle_signals();
   void check_lifeline();
   void serve_input();
+  std::optional<MetricsIntake> make_intake(JobMetrics* file);
+  void take_metrics();
   /// Shows tracebacks that have waited for long in a job that goes on.
   void release_tracebacks();
   std::optional<SteadyClock::time_point> due_at() const;
@@ -77,6 +82,8 @@ class ConsoleRun : private RankEvents {
   std::optional<std::int64_t> out_of_memory_kills_before_;
   std::optional<int> input_rank_;
   std::optional<InputRelay> input_;
+  JobMetrics* metrics_;
+  std::optional<MetricsIntake> intake_;  ///< Where somebody wants metrics.
   RankSet ranks_;
   std::set<int> failed_;  ///< Ranks whose failure may end the job.
   std::set<int> ended_;   ///< Of our ranks, however they did.

@@ -95,7 +95,7 @@ std::string make_job_marker() {
 std::vector<std::string> rank_environment(const JobEnvironment& job, int local_rank) {
   const int rank = job.ranks[static_cast<std::size_t>(local_rank)];
   const auto local_size = static_cast<int>(job.ranks.size());
-  constexpr std::array<std::string_view, 11> kOurs = {launch_contract::kRank,
+  constexpr std::array<std::string_view, 12> kOurs = {launch_contract::kRank,
                                                       launch_contract::kSize,
                                                       launch_contract::kServers,
                                                       launch_contract::kLocalRank,
@@ -105,6 +105,7 @@ std::vector<std::string> rank_environment(const JobEnvironment& job, int local_r
                                                       launch_contract::kKeyDescriptor,
                                                       launch_contract::kFailureDescriptor,
                                                       launch_contract::kEndedDescriptor,
+                                                      launch_contract::kMetricsDescriptor,
                                                       launch_contract::kMarker};
   std::vector<std::string> environment = job.inherited;
   std::erase_if(environment, [&](const std::string& entry) {

@@ -1,5 +1,5 @@
 from collections.abc import Sequence
-from typing import Any, TypedDict, overload
+from typing import Any, SupportsFloat, TypedDict, overload
 
 __version__: str
 libtorch_version: str
@@ -56,6 +56,15 @@ class LaneStatistics(TypedDict):
 class Statistics(TypedDict):
     lanes: list[LaneStatistics]
     plans: list[PlanStatistics]
+
+class MetricsLogger:
+    @property
+    def rank(self) -> int: ...
+    def log(self, values: dict[str, SupportsFloat], step: int) -> None: ...
+    def log_engine(self, runtime: Runtime, step: int, last: bool) -> None: ...
+    def flush(self, seconds: float) -> bool: ...
+
+def metrics_logger() -> MetricsLogger | None: ...
 
 class Memory:
     @property

@@ -9,6 +9,7 @@
 #include "python/gyre/core/exchange_cost_binding.h"
 #include "python/gyre/core/jobs_binding.h"
 #include "python/gyre/core/memory_binding.h"
+#include "python/gyre/core/metrics_binding.h"
 #include "python/gyre/core/models_binding.h"
 #include "python/gyre/core/params_binding.h"
 #include "python/gyre/core/secret_binding.h"
@@ -30,6 +31,7 @@ NB_MODULE(_core, module) {
   gyre::python::bind_secret(module);
   gyre::python::bind_jobs(module);
   gyre::python::bind_distributed(module);
+  gyre::python::bind_metrics(module);
   gyre::python::bind_params(module);
   gyre::python::bind_exchange_costs(module);
   gyre::python::bind_models(module);

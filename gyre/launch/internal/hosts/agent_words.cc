@@ -94,6 +94,7 @@ FromAgent words_of(const Json& value, int ranks) {
   }
   words.report = value.value("report", "");
   words.note = value.value("note", "");
+  words.metrics = value.value("metrics", "");
   words.watchdog_has_acted = value.value("watchdog_has_acted", false);
   words.awaits_decision = value.value("awaits_decision", false);
   if (const auto dying = value.find("dying"); dying != value.end()) words.dying = dying->get<bool>();
@@ -125,6 +126,7 @@ std::string to_line(const FromAgent& words) {
   if (!words.report.empty()) value["report"] = words.report;
   if (words.dying) value["dying"] = *words.dying;
   if (!words.note.empty()) value["note"] = words.note;
+  if (!words.metrics.empty()) value["metrics"] = words.metrics;
   if (words.watchdog_has_acted) value["watchdog_has_acted"] = true;
   if (words.awaits_decision) value["awaits_decision"] = true;
   if (words.done) {

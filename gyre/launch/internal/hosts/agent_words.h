@@ -32,6 +32,7 @@ struct FromAgent {
   std::string report;               ///< See parse_report().
   std::optional<bool> dying;        ///< Whether a rank that has not ended is known to be dying.
   std::string note;                 ///< See EndedRanks::note().
+  std::string metrics;              ///< Blocks of samples; see metrics::BlockStream.
   bool watchdog_has_acted = false;  ///< What the ranks of all hosts still write tells the cause of a failure.
   bool awaits_decision = false;     ///< All its ranks have ended, one of them with a failure.
   std::optional<Done> done;

@@ -68,6 +68,8 @@ TEST(agent_words, smaller_words_travel_too) {
   words = {};
   words.note = "rank 2 (host b, pid 7) ended with exit code 0";
   EXPECT_EQ(sent(words).note, words.note);
+  for (int byte = 0; byte < 256; ++byte) words.metrics += static_cast<char>(byte);
+  EXPECT_EQ(sent(words).metrics, words.metrics);
   words = {};
   words.dying = false;
   EXPECT_EQ(sent(words).dying, false);

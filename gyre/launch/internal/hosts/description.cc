@@ -20,6 +20,7 @@
 #include "gyre/base/secret_key.h"
 #include "gyre/launch/internal/hosts/byte_strings.h"
 #include "gyre/launch/internal/rank_environment.h"
+#include "gyre/launch/internal/shell_quoted.h"
 
 namespace gyre::launch {
 
@@ -65,15 +66,6 @@ std::size_t rendezvous_host(const std::vector<Host>& hosts) {
   return found == hosts.end() ? 0 : static_cast<std::size_t>(found - hosts.begin());
 }
 
-/// As a shell reads it back.
-std::string quoted(const std::string& word) {
-  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./-_";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
-  std::string text = "'";
-  for (const char letter : word) text += letter == '\'' ? std::string("'\"'\"'") : std::string(1, letter);
-  return text + "'";
-}
-
 }  // namespace
 
 std::vector<std::string> agent_command(const HostsOptions& options, const Host& host) {
@@ -86,11 +78,11 @@ std::vector<std::string> agent_command(const HostsOptions& options, const Host& 
     command.push_back(word);
   }
   // The same place as here, if Gyre is installed there too; else whatever the login's PATH has.
-  const std::string program = quoted(options.program);
+  const std::string program = shell_quoted(options.program);
   const std::string script =
       fmt::format("if [ -x {} ]; then exec {} run --agent; else exec gyre run --agent; fi", program, program);
   command.push_back(host.name);
-  command.push_back(fmt::format("exec sh -c {}", quoted(script)));
+  command.push_back(fmt::format("exec sh -c {}", shell_quoted(script)));
   return command;
 }
 
@@ -98,7 +90,7 @@ std::string explain_unreachable(const HostsOptions& options, const Host& host, c
   if (failure.find("Host key verification failed") == std::string::npos) return failure;
   std::vector<std::string> words = options.ssh;
   words.push_back(host.name);
-  std::ranges::transform(words, words.begin(), quoted);
+  std::ranges::transform(words, words.begin(), [](const std::string& word) { return shell_quoted(word); });
   return fmt::format("{} (`{}`, once and by hand, makes it known)", failure, fmt::join(words, " "));
 }
 
@@ -135,6 +127,7 @@ std::string describe(const HostsOptions& options, const JobPlace& place, std::si
                             {"folder", options.folder},
                             {"job_folder", variable_of(options.environment, launch_contract::kJobFolder)},
                             {"grace_seconds", job.grace.count() / 1000},
+                            {"metrics", job.metrics.has_value()},
                             {"timeline", job.timeline ? job.timeline->string() : ""},
                             {"log_dir", job.log_dir ? job.log_dir->string() : ""},
                             {"log_level", job.log_level.value_or("")},
@@ -168,6 +161,7 @@ LaunchOptions read_description(const std::string& line, LaunchOptions job, std::
     job.run_id = description.at("run_id");
     job.role = description.at("role");
     if (const std::string file = description.at("timeline"); !file.empty()) job.timeline = file;
+    job.forwards_metrics = description.at("metrics");
     if (const std::string logs = description.at("log_dir"); !logs.empty()) job.log_dir = logs;
     if (const std::string level = description.at("log_level"); !level.empty()) job.log_level = level;
     HostPart part;
@@ -194,9 +188,9 @@ std::vector<std::string> for_other_hosts(const std::vector<std::string>& environ
   constexpr std::array<std::string_view, 9> kBeginnings = {"PYTHON", "LC_",   "OMP_",     "MKL_", "OPENBLAS_",
                                                            "GYRE_",  "TORCH", "HOROVOD_", "CUDA_"};
   // What a launcher above us has set for this process alone.
-  constexpr std::array<std::string_view, 11> kOwn = {
-      "GYRE_RANK",     "GYRE_SIZE",   "GYRE_LOCAL_",  "GYRE_RENDEZVOUS", "GYRE_KEY_FD",    "GYRE_FAILURE_FD",
-      "GYRE_ENDED_FD", "GYRE_LAUNCH", "GYRE_PROGRAM", "GYRE_SERVERS",    "GYRE_JOB_FOLDER"};
+  constexpr std::array<std::string_view, 12> kOwn = {
+      "GYRE_RANK",     "GYRE_SIZE",   "GYRE_LOCAL_",  "GYRE_RENDEZVOUS", "GYRE_KEY_FD",     "GYRE_FAILURE_FD",
+      "GYRE_ENDED_FD", "GYRE_LAUNCH", "GYRE_PROGRAM", "GYRE_SERVERS",    "GYRE_JOB_FOLDER", "GYRE_METRICS_FD"};
   std::vector<std::string> chosen;
   std::ranges::copy_if(environment, std::back_inserter(chosen), [&](const std::string& entry) {
     const std::string_view name = std::string_view(entry).substr(0, entry.find('='));

@@ -8,10 +8,12 @@
 #include <iterator>
 #include <utility>
 
+#include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
 #include "gyre/base/process.h"
 #include "gyre/launch/internal/hosts/description.h"
 #include "gyre/launch/internal/report.h"
+#include "gyre/launch/internal/run_facts.h"
 #include "gyre/launch/internal/service_notes.h"
 
 namespace gyre::launch {
@@ -36,6 +38,7 @@ HostsRun::HostsRun(const HostsOptions& options)
     size_ += host.slots + static_cast<int>(host.servers.size());
   }
   statuses_.resize(static_cast<std::size_t>(size_));
+  if (options.job.metrics) metrics_.emplace(*options.job.metrics, run_facts(options.job, size_), size_);
 }
 
 LaunchResult HostsRun::run() {
@@ -45,6 +48,7 @@ LaunchResult HostsRun::run() {
   }
   end_all();
   LaunchResult result = conclude();
+  if (metrics_) metrics_->finish(result.exit_code);
   output_.finish(signals_.fd());
   note_missing_output(options_.environment, output_.what_is_missing());
   return result;
@@ -169,11 +173,21 @@ void HostsRun::hear(Member& member, const FromAgent& words) {
       failures_.hear(*report);
     }
   }
+  if (metrics_ && !words.metrics.empty()) keep_metrics(member, words.metrics);
   if (words.ended) rank_ended(member, *words.ended);
   if (words.note.empty()) return;
   for (const auto& other : members_) {
     if (other.get() != &member) other->agent.tell({ToAgent::Word::kRankHasEnded, 0, words.note});
   }
+}
+
+void HostsRun::keep_metrics(Member& member, const std::string& blocks) {
+  try {
+    member.metrics.take(as_bytes(blocks), [this](std::span<const metrics::Sample> samples) { metrics_->add(samples); });
+  } catch (const Error& error) {
+    output_.say(fmt::format("gyre run: host {}: {}", member.agent.host().name, error.what()));
+  }
+  if (const std::string told = metrics_->take_words(); !told.empty()) output_.say(told);
 }
 
 void HostsRun::rank_ended(Member& member, const FromAgent::Ended& ended) {

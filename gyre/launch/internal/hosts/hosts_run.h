@@ -11,8 +11,10 @@
 #include "gyre/launch/hosts.h"
 #include "gyre/launch/internal/first_failure.h"
 #include "gyre/launch/internal/hosts/remote_agent.h"
+#include "gyre/launch/internal/job_metrics.h"
 #include "gyre/launch/internal/output.h"
 #include "gyre/launch/internal/signals.h"
+#include "gyre/metrics/pipe.h"
 
 namespace gyre::launch {
 
@@ -28,6 +30,7 @@ class HostsRun {
   struct Member {
     explicit Member(const Host& host) : agent(host) {}
     RemoteAgent agent;
+    metrics::BlockStream metrics{};
     bool dying = false;
     bool awaits_decision = false;
     std::optional<FromAgent::Done> done;
@@ -41,6 +44,7 @@ class HostsRun {
   void advance_agents();
   void hear(Member& member, Stream stream, std::string_view line);
   void hear(Member& member, const FromAgent& words);
+  void keep_metrics(Member& member, const std::string& blocks);
   void rank_ended(Member& member, const FromAgent::Ended& ended);
   void rank_failed(Member& member, const FromAgent::Ended& ended);
   void judge();
@@ -58,6 +62,7 @@ class HostsRun {
   std::vector<std::unique_ptr<Member>> members_;
   Output output_;
   SignalSource signals_;
+  std::optional<JobMetrics> metrics_;
   FirstFailure failures_;
   std::set<int> may_be_lost_;                                 ///< Ranks whose death is no failure of the job.
   std::vector<std::pair<Member*, FromAgent::Ended>> failed_;  ///< To be looked at when all agents have been read.

@@ -1,0 +1,70 @@
+"""What this rank logs for `gyre run --metrics`, behind gyre.log: docs/guide/metrics.md."""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, SupportsFloat
+
+if TYPE_CHECKING:
+    from gyre.core import _core
+
+# At exit, for a launcher that has not read for long.
+_FLUSH_SECONDS = 1.0
+
+
+class _State:
+    def __init__(self) -> None:
+        self.asked = False
+        self.logger: _core.MetricsLogger | None = None
+        self.runtime: _core.Runtime | None = None
+        self.step = 0
+
+
+_state = _State()
+
+
+def log(values: Mapping[str, SupportsFloat], step: int | None = None, *, every_rank: bool = False) -> None:
+    """Logs numbers under their names, for a step of the training, to the file of `gyre run --metrics`.
+
+    What rank 0 passes is kept, and with `every_rank` what each rank does. Without `step`, it is one more than in this
+    rank's last call. Takes microseconds and never waits. Does nothing without `gyre run --metrics`.
+    Errors: InvalidArgumentError for a name that begins with "gyre/", has control characters, or more than 200 bytes;
+    TypeError for a value that is not a number.
+    """
+    state = _state
+    logger = state.logger
+    if logger is None:
+        if state.asked:
+            return
+        logger = _start()
+        if logger is None:
+            return
+    state.step = state.step + 1 if step is None else int(step)
+    if every_rank or logger.rank == 0:
+        logger.log(values if isinstance(values, dict) else dict(values), state.step)
+    if state.runtime is not None:
+        logger.log_engine(state.runtime, state.step, False)
+
+
+def joined(runtime: _core.Runtime) -> None:
+    """This process has become a rank: what its engine counts belongs to the job's metrics."""
+    _state.runtime = runtime
+
+
+def leaving() -> None:
+    """The rank is about to leave its job."""
+    runtime, _state.runtime = _state.runtime, None
+    logger = _state.logger or (None if _state.asked else _start())
+    if runtime is not None and logger is not None:
+        logger.log_engine(runtime, _state.step, True)
+
+
+def _start() -> _core.MetricsLogger | None:
+    from gyre.core import _core  # noqa: PLC0415 - `import gyre` does without it.
+
+    _state.asked = True
+    _state.logger = _core.metrics_logger()
+    if _state.logger is not None:
+        atexit.register(_state.logger.flush, _FLUSH_SECONDS)
+    return _state.logger

@@ -1,0 +1,139 @@
+"""What ranks log is in the file of `gyre run --metrics`, whatever ends them; and logging costs next to nothing."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+from metrics_file import read_metrics
+from running_job import StartJob
+
+PACKAGE = {"PYTHONPATH": str(Path(__file__).resolve().parent.parent.parent / "python")}
+
+
+def python(script: str) -> tuple[str, ...]:
+    return "--", sys.executable, "-c", script
+
+
+def test_a_rank_that_is_killed_leaves_what_it_has_logged(start_job: StartJob, tmp_path: Path) -> None:
+    # Rank 1 logs as its last deed; rank 0 has told it that it has logged everything by then.
+    script = """
+import math, os, signal, time, gyre
+rank = int(os.environ["GYRE_RANK"])
+gyre.log({"from rank 0": rank}, step=7)
+for step in range(100):
+    gyre.log({"loss": 1 / (step + 1), "bad": math.nan, "worse": -math.inf}, step=step, every_rank=True)
+gyre.log({"auto": 1})
+if rank == 0:
+    open("logged", "w").close()
+    time.sleep(60)
+while not os.path.exists("logged"):
+    time.sleep(0.005)
+gyre.log({"last": 42}, step=-(2**63), every_rank=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    job = start_job("-n", "2", "--metrics", "job.metrics", *python(script), env=PACKAGE)
+    assert job.wait() == 137, job.stderr
+    metrics = read_metrics(tmp_path / "job.metrics")
+    for rank in (0, 1):
+        assert metrics.values("loss", rank) == [(step, 1 / (step + 1)) for step in range(100)]
+    assert metrics.values("from rank 0", 0) == [(7, 0)]
+    assert metrics.ranks_of("from rank 0") == {0}
+    assert metrics.values("auto", 0) == [(100, 1)]
+    assert metrics.values("last", 1) == [(-(2**63), 42)]
+    assert all(math.isnan(value) for _, value in metrics.values("bad", 1))
+    assert metrics.values("worse", 1)[0] == (0, -math.inf)
+    assert metrics.notes["ranks"] == "2"
+    assert metrics.notes["exit_code"] == "137"
+    assert "SIGKILL" in metrics.notes["command"]
+
+
+def test_what_the_engine_counts_and_the_launcher_sees_is_there_for_each_rank(
+    start_job: StartJob, tmp_path: Path
+) -> None:
+    # The launcher looks at its ranks after a second. Rank 1 logs nothing, and yet its counts are there.
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+    (tmp_path / "train.py").write_text("lr = 1\n")
+    subprocess.run(["git", "-C", tmp_path, "add", "train.py"], check=True)
+    subprocess.run(["git", "-C", tmp_path, *identity, "commit", "-qm", "first"], check=True)
+    (tmp_path / "train.py").write_text("lr = 2\n")
+    script = """
+import time, gyre
+from gyre import _runtime
+from gyre._job import arrays
+_runtime.init()
+arrays.barrier(_runtime.current())
+if _runtime.current().rank == 0:
+    gyre.log({"loss": 1}, step=5)
+deadline = time.monotonic() + 1.3
+while time.monotonic() < deadline:
+    pass
+"""
+    job = start_job("-n", "2", "--metrics", "job.metrics", *python(script), env=PACKAGE)
+    assert job.wait() == 0, job.stderr
+    metrics = read_metrics(tmp_path / "job.metrics")
+    for name in ("gyre/sent_bytes", "gyre/waiting_seconds", "gyre/cpu_cores", "gyre/memory_bytes"):
+        assert metrics.ranks_of(name) == {0, 1}, name
+    step, cores = metrics.values("gyre/cpu_cores", 0)[0]
+    assert step == 5
+    assert 0 < cores < 64
+    assert metrics.values("gyre/memory_bytes", 1)[0][1] > 10_000_000
+    head = subprocess.run(["git", "-C", tmp_path, "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
+    assert metrics.notes["git_commit"] == head.stdout.strip()
+    assert "-lr = 1\n+lr = 2\n" in metrics.notes["git_diff"]
+    assert metrics.notes["exit_code"] == "0"
+
+
+def test_a_job_over_hosts_has_one_file(start_job: StartJob, tmp_path: Path) -> None:
+    script = "import gyre, os; gyre.log({'lag': int(os.environ['GYRE_RANK'])}, step=1, every_rank=True)"
+    hosts = ["-H", "localhost:1,127.0.0.1:1", "--metrics", "job.metrics"]
+    job = start_job(*hosts, *python(script), env=PACKAGE)
+    assert job.wait() == 0, job.stderr
+    metrics = read_metrics(tmp_path / "job.metrics")
+    assert metrics.values("lag", 0) == [(1, 0)]
+    assert metrics.values("lag", 1) == [(1, 1)]
+
+
+def test_restarted_ranks_go_on_in_the_file_and_another_job_has_a_new_one(start_job: StartJob, tmp_path: Path) -> None:
+    script = """
+import os, gyre
+restart = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+gyre.log({"restart": restart}, step=restart)
+raise SystemExit(restart == 0)
+"""
+    options = ["--nproc-per-node", "1", "--max-restarts", "1", "--metrics", "job.metrics"]
+    for _ in range(2):
+        job = start_job(*options, "--no-python", *python(script), env=PACKAGE)
+        assert job.wait() == 0, job.stderr
+    assert "is now" in job.stderr
+    for name in ("job.metrics", "job.metrics.1"):
+        assert read_metrics(tmp_path / name).values("restart", 0) == [(0, 0), (1, 1)]
+
+
+def test_gyre_log_without_a_launcher_does_nothing(tmp_path: Path) -> None:
+    # Also where the variable survives and the pipe does not.
+    script = "import gyre; gyre.log({'loss': 1}); gyre.log({'loss': 1}, step=3, every_rank=True)"
+    for variables in ({}, {"GYRE_METRICS_FD": "0", "GYRE_RANK": "0", "GYRE_SIZE": "1"}):
+        subprocess.run([sys.executable, "-c", script], env={**PACKAGE, **variables}, cwd=tmp_path, check=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_value_that_cannot_be_logged_is_an_error_that_names_it(start_job: StartJob, tmp_path: Path) -> None:
+    script = """
+import gyre
+for values in ({"gyre/x": 1}, {"a\\nb": 1}, {"": 1}, {1: 1}, {"loss": "high"}, {"good": 1, "bad": None}):
+    try:
+        gyre.log(values)
+    except (gyre.Error, TypeError) as error:
+        print(type(error).__name__, error)
+"""
+    job = start_job("--metrics", "job.metrics", *python(script), env=PACKAGE)
+    assert job.wait() == 0, job.stderr
+    assert job.stdout.count("InvalidArgumentError") == 3
+    assert "'gyre/x'" in job.stdout
+    assert job.stdout.count("TypeError") == 3
+    assert "'loss' has a value that is not a number" in job.stdout
+    assert not read_metrics(tmp_path / "job.metrics").ranks_of("good")
