@@ -34,6 +34,7 @@ LEVELS = {
     "torch": 3,
     "gyre": 4,
     "keras": 4,
+    "lightning": 4,
     "_registration": 4,
     "datasets": 4,
     "models": 4,

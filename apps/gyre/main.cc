@@ -15,6 +15,7 @@
 #include "apps/gyre/agent_command.h"
 #include "apps/gyre/job.h"
 #include "apps/gyre/launch_command.h"
+#include "apps/gyre/metrics_command.h"
 #include "apps/gyre/parameter_server_command.h"
 #include "apps/gyre/program_start.h"
 #include "apps/gyre/python_verb.h"
@@ -76,14 +77,15 @@ struct CommandLine {
   std::unique_ptr<VerbGroup> users = gyre::app::user_verbs(app);
   gyre::app::StageCommand stage{app};
   std::unique_ptr<VerbGroup> stores = gyre::app::store_verbs(app);
+  std::unique_ptr<VerbGroup> metrics = gyre::app::metrics_verbs(app);
   gyre::app::UsageCommand usage{app};
   gyre::app::LaunchCommand launch{app};
   gyre::app::AgentCommand agent{app};
   gyre::app::AttemptCommand attempt{app};
   gyre::app::ParameterServerCommand parameter_server{app};
   gyre::app::AgentShellCommands agent_shell{app};
-  std::vector<VerbGroup*> groups{&job.group(),     clusters.get(), experiments.get(),
-                                 workspaces.get(), users.get(),    stores.get()};
+  std::vector<VerbGroup*> groups{&job.group(), clusters.get(), experiments.get(), workspaces.get(),
+                                 users.get(),  stores.get(),   metrics.get()};
   std::vector<std::string> words{"help", "version", "--help", "-h", "--version", kTableOption};
 
   CommandLine() {

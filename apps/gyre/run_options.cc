@@ -106,7 +106,8 @@ void RunCommand::add_own_options() {
   add("--log-dir,--output-filename", log_dir_, "Keep each rank's output in DIR/rank-N.log", "DIR");
   add("--timeline,--timeline-filename", timeline_, "Have rank 0 write a trace for chrome://tracing or Perfetto",
       "FILE");
-  add("--metrics", metrics_, "Keep in FILE what the ranks log (gyre.log), exchange and use", "FILE");
+  add("--metrics", metrics_, "Keep in FILE what the ranks log (gyre.log), exchange and use; `gyre metrics` reads it",
+      "FILE");
   verb_->add_option("--env", variables_, "Set a variable for the ranks; repeatable")
       ->type_name("NAME=VALUE")
       ->allow_extra_args(false);

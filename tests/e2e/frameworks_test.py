@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from metrics_file import read_metrics
 from running_job import StartJob
 
 from gyre.data import write_tfrecords
@@ -24,15 +25,20 @@ ENVIRONMENT = {
 
 
 @pytest.mark.parametrize("script", ["accelerate_training.py", "lightning_training.py", "trainer_training.py"])
-def test_the_same_weights_as_over_gloo(start_job: StartJob, script: str) -> None:
+def test_the_same_weights_as_over_gloo(start_job: StartJob, tmp_path: Path, script: str) -> None:
     # One job for both, because to import all that takes longer than to train.
-    job = start_job("--nproc-per-node", "2", str(SUPPORT / script), "gyre", "gloo", env=ENVIRONMENT, timeout=240)
+    command = (str(SUPPORT / script), "gyre", "gloo")
+    job = start_job("--nproc-per-node", "2", "--metrics", "m", *command, env=ENVIRONMENT, timeout=240)
     assert job.wait() == 0, job.stderr
     lines = [line for line in job.stdout.splitlines() if "trained over" in line]
     assert len(lines) == 2, job.stdout
     for backend, line in zip(("gyre", "gloo"), lines, strict=True):
         assert f"over {backend}: 2 ranks" in line
     assert lines[0].split(":", 1)[1] == lines[1].split(":", 1)[1]
+    if script == "lightning_training.py":  # Whose logger is ours.
+        losses = read_metrics(tmp_path / "m").values("loss", 0)
+        assert [step for step, _ in losses] == 2 * list(range(8))
+        assert losses[:8] == losses[8:]
 
 
 def test_the_loader_is_taken_where_a_dataloader_is(start_job: StartJob, tmp_path: Path) -> None:

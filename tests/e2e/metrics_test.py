@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import math
+import struct
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from metrics_file import read_metrics
 from running_job import StartJob
 
@@ -113,6 +117,62 @@ raise SystemExit(restart == 0)
         assert read_metrics(tmp_path / name).values("restart", 0) == [(0, 0), (1, 1)]
 
 
+def test_exports_are_read_by_those_whom_they_are_for(gyre: Path, start_job: StartJob, tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: PLC0415 - slow to import
+
+    script = """
+import math, gyre
+for step in range(5000):
+    gyre.log({'train/loss, "mean"': 1 / (step + 1), "lr": math.nan if step == 3 else 0.5}, step=step)
+gyre.log({"lag": 3}, step=1, every_rank=True)
+"""
+    job = start_job("-n", "2", "--metrics", "job.metrics", *python(script), env=PACKAGE)
+    assert job.wait() == 0, job.stderr
+
+    def metrics(*words: str) -> str:
+        command = [str(gyre), "metrics", *words]
+        return subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+
+    rows = list(csv.DictReader(metrics("export", "job.metrics").splitlines()))
+    losses = [row for row in rows if row["name"] == 'train/loss, "mean"']
+    assert [(row["rank"], int(row["step"]), float(row["value"])) for row in losses] == [
+        ("0", step, 1 / (step + 1)) for step in range(5000)
+    ]
+    assert {row["rank"] for row in rows if row["name"] == "lag"} == {"0", "1"}
+
+    few = json.loads(metrics("export", "job.metrics", "--format", "json", "--points", "100"))
+    series = {(each["name"], each["rank"]): each["points"] for each in few["series"]}
+    loss = series['train/loss, "mean"', 0]
+    assert 50 <= len(loss) <= 100
+    assert loss[0][0] == 0
+    assert loss[-1][0] == 4999
+    whole = json.loads(metrics("export", "job.metrics", "--format", "json"))
+    lr = next(each["points"] for each in whole["series"] if each["name"] == "lr")
+    assert lr[3][2] == "NaN"
+
+    for _ in range(2):  # A second export takes the place of the first.
+        metrics("export", "job.metrics", "--format", "tensorboard", "--to", "curves")
+    events = EventAccumulator(str(tmp_path / "curves" / "rank-0"), size_guidance={"scalars": 0})
+    events.Reload()
+    shown = events.Scalars('train/loss, "mean"')
+    assert [(each.step, each.value) for each in shown] == [
+        (step, struct.unpack("f", struct.pack("f", 1 / (step + 1)))[0]) for step in range(5000)
+    ]
+    assert shown[0].wall_time == pytest.approx(float(losses[0]["time"]))
+    assert (tmp_path / "curves" / "rank-1").is_dir()
+
+    prometheus = metrics("export", "job.metrics", "--format", "prometheus")
+    assert '\ngyre_logged_value{name="train/loss, \\"mean\\"",rank="0"} 0.0002\n' in prometheus
+    assert '\ngyre_logged_step{name="lag",rank="1"} 1\n' in prometheus
+
+    assert "python" in metrics("show", "job.metrics")
+    (tmp_path / "cut.metrics").write_bytes((tmp_path / "job.metrics").read_bytes()[:20_000])
+    show = [gyre, "metrics", "show", "cut.metrics"]
+    cut = subprocess.run(show, cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert "of cut.metrics are cut off or damaged" in cut.stderr
+    assert "exit_code" in metrics("compare", "job.metrics", "cut.metrics")
+
+
 def test_gyre_log_without_a_launcher_does_nothing(tmp_path: Path) -> None:
     # Also where the variable survives and the pipe does not.
     script = "import gyre; gyre.log({'loss': 1}); gyre.log({'loss': 1}, step=3, every_rank=True)"
@@ -124,7 +184,13 @@ def test_gyre_log_without_a_launcher_does_nothing(tmp_path: Path) -> None:
 def test_a_value_that_cannot_be_logged_is_an_error_that_names_it(start_job: StartJob, tmp_path: Path) -> None:
     script = """
 import gyre
-for values in ({"gyre/x": 1}, {"a\\nb": 1}, {"": 1}, {1: 1}, {"loss": "high"}, {"good": 1, "bad": None}):
+class Tensor:
+    def item(self):
+        raise ValueError("2 elements")
+
+for values in (
+    {"gyre/x": 1}, {"a\\nb": 1}, {"": 1}, {1: 1}, {"many": Tensor()}, {"loss": "high"}, {"good": 1, "bad": None}
+):
     try:
         gyre.log(values)
     except (gyre.Error, TypeError) as error:
@@ -134,6 +200,6 @@ for values in ({"gyre/x": 1}, {"a\\nb": 1}, {"": 1}, {1: 1}, {"loss": "high"}, {
     assert job.wait() == 0, job.stderr
     assert job.stdout.count("InvalidArgumentError") == 3
     assert "'gyre/x'" in job.stdout
-    assert job.stdout.count("TypeError") == 3
+    assert job.stdout.count("TypeError") == 4
     assert "'loss' has a value that is not a number" in job.stdout
     assert not read_metrics(tmp_path / "job.metrics").ranks_of("good")

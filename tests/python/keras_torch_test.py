@@ -91,6 +91,31 @@ def test_callbacks_and_unequal_batches(run_ranks) -> None:
     run_ranks(2, fit_with_callbacks)
 
 
+def fit_logs_its_metrics() -> None:
+    logged: list[tuple[dict[str, float], int]] = []
+    hvd.callbacks.log = lambda values, step: logged.append((values, step))
+    model = network()
+    model.compile(keras.optimizers.SGD(0.1), keras.losses.MeanSquaredError())
+    inputs, targets = samples(4 * BATCH)
+    callback = hvd.callbacks.LogMetricsCallback(every=2)
+    history = model.fit(
+        inputs,
+        targets,
+        batch_size=BATCH,
+        epochs=2,
+        verbose=0,
+        callbacks=[callback],
+        validation_data=(inputs, targets),
+    )
+    assert [step for _, step in logged] == [1, 3, 4, 5, 7, 8]
+    assert [sorted(values) for values, _ in logged[:3]] == [["loss"], ["loss"], ["epoch", "val_loss"]]
+    assert logged[-1][0] == {"epoch": 1.0, "val_loss": history.history["val_loss"][1]}
+
+
+def test_the_callback_logs_every_nth_batch_and_the_validation(run_ranks) -> None:
+    run_ranks(1, fit_logs_its_metrics)
+
+
 def a_sparse_gradient_is_refused() -> None:
     hvd.init()
     model = network()

@@ -7,6 +7,7 @@ import gyre.distributed  # noqa: F401  Makes the backend known where gyre is no 
 import pytorch_lightning as lightning
 import torch
 from gyre.bench.ranks.groups import leave, never_take_apart
+from gyre.lightning import MetricsLogger
 from pytorch_lightning.strategies import DDPStrategy
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -34,7 +35,8 @@ def train(backend: str) -> None:
         devices=2,
         max_epochs=2,
         strategy=DDPStrategy(process_group_backend=backend),
-        logger=False,
+        logger=MetricsLogger(),
+        log_every_n_steps=1,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,

@@ -32,8 +32,17 @@ std::string_view name_of(nb::handle key) {
   throw nb::type_error("gyre.log takes a dictionary of names, which are strings, and numbers");
 }
 
+/// A tensor's item() says nothing where it belongs to a graph of autograd, as float() does.
+double as_double(nb::handle value) {
+  if (PyFloat_Check(value.ptr()) || PyLong_Check(value.ptr()) || !nb::hasattr(value, "item")) {
+    return PyFloat_AsDouble(value.ptr());
+  }
+  PyObject* item = PyObject_CallMethod(value.ptr(), "item", nullptr);
+  return item == nullptr ? -1.0 : PyFloat_AsDouble(nb::steal(item).ptr());
+}
+
 double number_of(std::string_view name, nb::handle value) {
-  const double number = PyFloat_AsDouble(value.ptr());
+  const double number = as_double(value);
   if (number != -1.0 || PyErr_Occurred() == nullptr) return number;
   nb::raise_from(*std::make_unique<nb::python_error>(), PyExc_TypeError,
                  "gyre.log: '%s' has a value that is not a number", std::string(name).c_str());

@@ -13,6 +13,7 @@ from gyre._job import arrays
 from gyre._job.process_sets import ProcessSet, global_process_set, runtime_of
 from gyre._operations import Kind, ReduceOperation, Reduction
 from gyre._runtime import Runtime, current
+from gyre.core.metrics import log
 from gyre.errors import InvalidArgumentError
 from gyre.keras._fit import Fit, fit_of
 from gyre.keras._values import allreduce
@@ -22,6 +23,7 @@ __all__ = [
     "BroadcastGlobalVariablesCallback",
     "LearningRateScheduleCallback",
     "LearningRateWarmupCallback",
+    "LogMetricsCallback",
     "MetricAverageCallback",
 ]
 
@@ -110,6 +112,27 @@ def _agreed_names(runtime: Runtime, own: list[str], *, trained: bool) -> list[st
 
 def _is_number(value: object) -> bool:
     return isinstance(value, numbers.Real) or (hasattr(value, "__float__") and getattr(value, "shape", None) == ())
+
+
+class LogMetricsCallback(keras.callbacks.Callback):  # type: ignore[misc]
+    """Gives gyre.log the logs of every `every`-th batch, and at the end of an epoch those of validation (val_…), with
+    the number of the optimizer's steps. Put it behind those that change the logs, such as MetricAverageCallback."""
+
+    def __init__(self, every: int = 10) -> None:
+        super().__init__()
+        self.every = every
+
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        if batch % self.every == 0:
+            self._log(logs or {}, "")
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        self._log({"epoch": epoch, **(logs or {})}, "val_")
+
+    def _log(self, logs: dict[str, Any], prefix: str) -> None:
+        numbers_of_logs = {name: float(value) for name, value in logs.items() if _is_number(value)}
+        wanted = {name: value for name, value in numbers_of_logs.items() if name.startswith((prefix, "epoch"))}
+        log(wanted, int(self.model.optimizer.iterations))
 
 
 class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[misc]

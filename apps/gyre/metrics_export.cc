@@ -1,0 +1,167 @@
+#include "apps/gyre/metrics_export.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "gyre/base/bytes.h"
+#include "gyre/base/error.h"
+#include "gyre/base/file.h"
+#include "gyre/cli/table.h"
+#include "gyre/data/formats/tfrecord.h"
+#include "gyre/data/tensorboard.h"
+
+namespace gyre::app {
+
+namespace {
+
+using metrics::Point;
+using Json = nlohmann::json;
+
+double seconds(std::int64_t time_us) { return static_cast<double>(time_us) * 1e-6; }
+
+std::string csv_field(const std::string& text) {
+  if (text.find_first_of(",\"") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char letter : text) quoted += letter == '"' ? std::string("\"\"") : std::string(1, letter);
+  return quoted + "\"";
+}
+
+Json json_number(double value) {
+  if (std::isfinite(value)) return value;
+  return std::isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity";
+}
+
+/// What the ranks logged in one call, as far as that can be seen: it is one event.
+using Moment = std::pair<std::int64_t, std::int64_t>;  // Time, step.
+
+Bytes events_of(const std::map<Moment, std::vector<data::Scalar>>& moments) {
+  Bytes bytes;
+  const auto add = [&](const Bytes& event) {
+    const Bytes record = data::framed_tfrecord(event);
+    bytes.insert(bytes.end(), record.begin(), record.end());
+  };
+  add(data::version_event(seconds(moments.empty() ? 0 : moments.begin()->first.first)));
+  for (const auto& [moment, scalars] : moments) add(data::scalar_event(seconds(moment.first), moment.second, scalars));
+  return bytes;
+}
+
+std::string short_number(double value) { return fmt::format("{:.6g}", value); }
+
+/// The lowest and the highest number; NaN where there is none.
+std::array<double, 2> range_of(const std::vector<Point>& points) {
+  std::array<double, 2> range = {std::nan(""), std::nan("")};
+  for (const Point& point : points) {
+    range = {std::fmin(range[0], point.value), std::fmax(range[1], point.value)};
+  }
+  return range;
+}
+
+std::string note_of(const metrics::Run& run, const std::string& key) {
+  const auto found = run.notes.find(key);
+  if (found == run.notes.end()) return {};
+  return key == "git_diff" ? fmt::format("{} bytes", found->second.size()) : found->second;
+}
+
+std::string last_of(const metrics::Run& run, const metrics::SeriesKey& key) {
+  const auto found = run.series.find(key);
+  return found == run.series.end() ? std::string() : short_number(found->second.back().value);
+}
+
+}  // namespace
+
+std::string metrics_csv(const metrics::Run& run) {
+  std::string text = "name,rank,step,time,value\n";
+  for (const auto& [key, points] : run.series) {
+    const std::string name = csv_field(key.name);
+    for (const Point& point : points) {
+      text += fmt::format("{},{},{},{:.6f},{}\n", name, key.rank, point.step, seconds(point.time_us), point.value);
+    }
+  }
+  return text;
+}
+
+std::string metrics_json(const metrics::Run& run, std::size_t most_points) {
+  Json series = Json::array();
+  for (const auto& [key, points] : run.series) {
+    Json values = Json::array();
+    for (const Point& point : most_points == 0 ? points : metrics::downsample(points, most_points)) {
+      values.push_back({point.step, seconds(point.time_us), json_number(point.value)});
+    }
+    series.push_back({{"name", key.name}, {"rank", key.rank}, {"points", std::move(values)}});
+  }
+  // A command is bytes, which need not be UTF-8.
+  const Json all = {{"notes", run.notes}, {"series", std::move(series)}};
+  return all.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+void export_to_tensorboard(const metrics::Run& run, const std::filesystem::path& folder) {
+  std::map<int, std::map<Moment, std::vector<data::Scalar>>> ranks;
+  for (const auto& [key, points] : run.series) {
+    for (const Point& point : points) {
+      ranks[key.rank][{point.time_us, point.step}].push_back({key.name, point.value});
+    }
+  }
+  for (const auto& [rank, moments] : ranks) {
+    const std::filesystem::path of_rank = folder / fmt::format("rank-{}", rank);
+    std::error_code failure;
+    std::filesystem::create_directories(of_rank, failure);
+    if (failure) throw system_error(fmt::format("cannot make the folder {}", of_rank.string()), failure.value());
+    write_file_atomically(of_rank / "events.out.tfevents.0.gyre", events_of(moments));
+  }
+}
+
+std::string metrics_summary(const metrics::Run& run) {
+  std::string text;
+  for (const auto& [key, value] : run.notes) {
+    text += fmt::format("{:<10} {}\n", key, cli::printable(note_of(run, key)));
+  }
+  cli::Table table({"SERIES", "RANK", "VALUES", "STEPS", "LAST", "LOWEST", "HIGHEST"});
+  for (const auto& [key, points] : run.series) {
+    const auto [first, last] = std::ranges::minmax_element(points, {}, &Point::step);
+    const auto [lowest, highest] = range_of(points);
+    table.add({key.name, std::to_string(key.rank), std::to_string(points.size()),
+               fmt::format("{}–{}", first->step, last->step), short_number(points.back().value), short_number(lowest),
+               short_number(highest)});
+  }
+  return table.empty() ? text : text + "\n" + table.text();
+}
+
+std::string metrics_comparison(const std::vector<metrics::Run>& runs, const std::vector<std::string>& names) {
+  std::set<std::string> facts;
+  std::set<metrics::SeriesKey> keys;
+  for (const metrics::Run& run : runs) {
+    for (const auto& [key, value] : run.notes) facts.insert(key);
+    for (const auto& [key, points] : run.series) keys.insert(key);
+  }
+  std::vector<std::string> headings = {"", "RANK"};
+  headings.insert(headings.end(), names.begin(), names.end());
+  cli::Table table(std::move(headings));
+  for (const std::string& fact : facts) {
+    const auto differs = [&](const metrics::Run& run) {
+      const auto here = run.notes.find(fact);
+      const auto first = runs.front().notes.find(fact);
+      return (here == run.notes.end()) != (first == runs.front().notes.end()) ||
+             (here != run.notes.end() && here->second != first->second);
+    };
+    if (std::ranges::none_of(runs, differs)) continue;
+    std::vector<std::string> row = {fact, ""};
+    for (const metrics::Run& run : runs) row.push_back(note_of(run, fact));
+    table.add(std::move(row));
+  }
+  for (const metrics::SeriesKey& key : keys) {
+    std::vector<std::string> row = {key.name, std::to_string(key.rank)};
+    for (const metrics::Run& run : runs) row.push_back(last_of(run, key));
+    table.add(std::move(row));
+  }
+  return table.text();
+}
+
+}  // namespace gyre::app

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "gyre/metrics/series.h"
+
+namespace gyre::app {
+
+/// name,rank,step,time,value: a line for each value, with its time in seconds since 1970.
+std::string metrics_csv(const metrics::Run& run);
+
+/// One object: "notes", and "series" with name, rank and points, each [step, time, value]. What is no number in JSON is
+/// "NaN", "Infinity" or "-Infinity". `most_points`: of a series, see metrics::downsample(); 0: all.
+std::string metrics_json(const metrics::Run& run, std::size_t most_points);
+
+/// A folder rank-N for each rank with a file of events that TensorBoard shows, each value under its name. Replaces what
+/// was exported there from the same run. gyre::Error.
+void export_to_tensorboard(const metrics::Run& run, const std::filesystem::path& folder);
+
+/// Facts about the run, and a line for each series.
+std::string metrics_summary(const metrics::Run& run);
+
+/// What differs between runs: their facts, and the last value of each series of each rank. `names`: of the files.
+std::string metrics_comparison(const std::vector<metrics::Run>& runs, const std::vector<std::string>& names);
+
+}  // namespace gyre::app
