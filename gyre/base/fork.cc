@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "gyre/base/error.h"
+#include "gyre/base/pthread_lock.h"
 
 namespace gyre {
 
@@ -64,18 +65,10 @@ using Note = PrivateInForks::Note;
 
 // Facts about the process, not state of a runtime. The mutex is held by a thread that forks, so that the list is whole
 // in the fork, whose only thread that one becomes.
-pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;
+pthread_mutex_t g_notes_mutex = PTHREAD_MUTEX_INITIALIZER;
 Note* g_first = nullptr;
 
 thread_local int t_keeping = 0;
-
-class Lock {
- public:
-  Lock() { ::pthread_mutex_lock(&g_mutex); }
-  ~Lock() { ::pthread_mutex_unlock(&g_mutex); }
-  Lock(const Lock&) = delete;
-  Lock& operator=(const Lock&) = delete;
-};
 
 void link(Note& note) {
   note.after = g_first;
@@ -106,9 +99,9 @@ bool copy_pages(const Note& note) {
   return ::mremap(copy, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, note.pages.data()) != MAP_FAILED;
 }
 
-void before_fork() { ::pthread_mutex_lock(&g_mutex); }
+void before_fork() { ::pthread_mutex_lock(&g_notes_mutex); }
 
-void after_fork_in_parent() { ::pthread_mutex_unlock(&g_mutex); }
+void after_fork_in_parent() { ::pthread_mutex_unlock(&g_notes_mutex); }
 
 void after_fork_in_child() {
   const int saved_errno = errno;
@@ -130,7 +123,7 @@ void after_fork_in_child() {
     }
   }
   errno = saved_errno;
-  ::pthread_mutex_unlock(&g_mutex);
+  ::pthread_mutex_unlock(&g_notes_mutex);
 }
 
 }  // namespace
@@ -155,7 +148,7 @@ KeepAllInFork::~KeepAllInFork() { --t_keeping; }
 
 PrivateInForks::PrivateInForks(std::span<std::byte> pages, int descriptor, off_t offset)
     : note_(new Note{pages, descriptor, identity_of(descriptor), offset}) {
-  const Lock lock;
+  const PthreadLock lock(g_notes_mutex);
   link(*note_);
 }
 
@@ -163,7 +156,7 @@ PrivateInForks PrivateInForks::while_open(std::span<std::byte> pages, int descri
   PrivateInForks noted;
   noted.note_ = new Note{.pages = pages, .descriptor = descriptor, .file = identity_of(descriptor), .offset = 0};
   noted.note_->while_open = true;
-  const Lock lock;
+  const PthreadLock lock(g_notes_mutex);
   link(*noted.note_);
   return noted;
 }
@@ -172,7 +165,7 @@ PrivateInForks PrivateInForks::alias(std::span<std::byte> alias, std::span<const
   int descriptor = -1;
   off_t offset = 0;
   {
-    const Lock lock;
+    const PthreadLock lock(g_notes_mutex);
     for (const Note* note = g_first; note != nullptr; note = note->after) {
       const bool lies_there =
           pages.data() >= note->pages.data() && pages.data() + pages.size() <= note->pages.data() + note->pages.size();
@@ -197,7 +190,7 @@ PrivateInForks& PrivateInForks::operator=(PrivateInForks&& other) noexcept {
 void PrivateInForks::end() {
   if (note_ == nullptr) return;
   {
-    const Lock lock;
+    const PthreadLock lock(g_notes_mutex);
     unlink(*note_);
   }
   delete std::exchange(note_, nullptr);
@@ -206,7 +199,7 @@ void PrivateInForks::end() {
 bool PrivateInForks::end_if(const std::function<bool()>& replace) {
   if (note_ == nullptr) return replace();
   {
-    const Lock lock;
+    const PthreadLock lock(g_notes_mutex);
     if (!replace()) return false;
     unlink(*note_);
   }

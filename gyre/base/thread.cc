@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "gyre/base/error.h"
+#include "gyre/base/pthread_lock.h"
 
 namespace gyre {
 namespace {
@@ -43,24 +44,16 @@ class WithoutSignals {
 
 // A fact about the process, not state of a runtime. A thread that forks holds the mutex, so that the fork finds it free
 // and the list whole; the fork itself has none of these threads.
-pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;
-
-class Lock {
- public:
-  Lock() { ::pthread_mutex_lock(&g_mutex); }
-  ~Lock() { ::pthread_mutex_unlock(&g_mutex); }
-  Lock(const Lock&) = delete;
-  Lock& operator=(const Lock&) = delete;
-};
+pthread_mutex_t g_threads_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 std::unordered_set<pid_t>& own_threads() {
   // Never destroyed: a detached thread may end after main.
   static auto& threads = *new std::unordered_set<pid_t>;
   [[maybe_unused]] static const int registered =
-      ::pthread_atfork([] { ::pthread_mutex_lock(&g_mutex); }, [] { ::pthread_mutex_unlock(&g_mutex); },
+      ::pthread_atfork([] { ::pthread_mutex_lock(&g_threads_mutex); }, [] { ::pthread_mutex_unlock(&g_threads_mutex); },
                        [] {
                          threads.clear();
-                         ::pthread_mutex_unlock(&g_mutex);
+                         ::pthread_mutex_unlock(&g_threads_mutex);
                        });
   return threads;
 }
@@ -93,19 +86,19 @@ std::uint64_t thread_serial() {
 
 OwnThread::OwnThread() {
   auto& threads = own_threads();
-  const Lock lock;
+  const PthreadLock lock(g_threads_mutex);
   threads.insert(::gettid());
 }
 
 OwnThread::~OwnThread() {
   auto& threads = own_threads();
-  const Lock lock;
+  const PthreadLock lock(g_threads_mutex);
   threads.erase(::gettid());
 }
 
 bool OwnThread::is(pid_t thread) {
   const auto& threads = own_threads();
-  const Lock lock;
+  const PthreadLock lock(g_threads_mutex);
   return threads.contains(thread);
 }
 

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "gyre/base/random.h"
+#include "gyre/collectives/internal/index_of.h"
 #include "gyre/collectives/internal/links/exchange.h"
 #include "gyre/collectives/internal/shared/shared_layout.h"
 #include "gyre/collectives/internal/test_support.h"
@@ -15,9 +16,8 @@
 namespace gyre::collectives {
 namespace {
 
+using internal::index_of;
 using testing::Arrangement;
-
-std::size_t index_of(int rank) { return static_cast<std::size_t>(rank); }
 
 Bytes random_bytes(std::size_t count, std::uint64_t stream) {
   return testing::random_elements(DataType::kUint8, count, testing::test_seed(), stream);

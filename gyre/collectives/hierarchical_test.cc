@@ -8,6 +8,7 @@
 #include <map>
 
 #include "gyre/base/random.h"
+#include "gyre/collectives/internal/index_of.h"
 #include "gyre/collectives/internal/links/link_allreduce.h"
 #include "gyre/collectives/internal/test_support.h"
 #include "gyre/collectives/select.h"
@@ -16,12 +17,11 @@
 namespace gyre::collectives {
 namespace {
 
+using internal::index_of;
 using testing::Arrangement;
 
 constexpr std::size_t kArenaBytes = std::size_t{2} << 20;
 constexpr std::size_t kArenaOffsetBytes = 4096 + 64;
-
-std::size_t index_of(int rank) { return static_cast<std::size_t>(rank); }
 
 /// One allreduce: an input and an output per rank.
 struct Case {

@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "gyre/base/random.h"
+#include "gyre/collectives/internal/index_of.h"
 #include "gyre/collectives/internal/test_support.h"
 #include "gyre/collectives/link_cost.h"
 #include "gyre/collectives/select.h"
@@ -17,9 +18,8 @@
 namespace gyre::collectives {
 namespace {
 
+using internal::index_of;
 using testing::Arrangement;
-
-std::size_t index_of(int rank) { return static_cast<std::size_t>(rank); }
 
 /// By rank, a number of elements each.
 template <typename Number>

@@ -15,7 +15,7 @@ namespace gyre::data {
 namespace {
 
 constexpr std::uint64_t kPieceBytes = 4096;
-constexpr std::uint64_t kReadBytes = std::uint64_t{1} << 20;
+constexpr std::uint64_t kDigestedAtOnce = std::uint64_t{1} << 20;
 constexpr int kThreads = 8;  // Most of them wait for a disk or a server.
 
 /// All of `count` numbers from 0, or so many of them that are spread evenly.
@@ -39,7 +39,7 @@ std::vector<std::string> files_to_compare(const std::vector<std::string>& names,
 std::uint64_t checksum_of(const ReadableFile& file, FileRange range, std::uint64_t seed) {
   std::vector<std::byte> bytes;
   while (range.size_bytes > 0) {
-    bytes.resize(static_cast<std::size_t>(std::min(range.size_bytes, kReadBytes)));
+    bytes.resize(static_cast<std::size_t>(std::min(range.size_bytes, kDigestedAtOnce)));
     file.read_at(range.offset_bytes, bytes);
     seed = xxh3_64(bytes, seed);
     range.offset_bytes += bytes.size();

@@ -18,16 +18,18 @@ namespace fs = std::filesystem;
 
 constexpr std::array<std::string_view, 5> kRead = {".jpg", ".jpeg", ".jpe", ".jfif", ".png"};
 
-struct Kind {
+struct OtherFormat {
   std::string_view extension;
   std::string_view name;
 };
 /// Images that other loaders read.
 constexpr std::array kNotRead = {
-    Kind{".webp", "a WebP image"}, Kind{".tif", "a TIFF image"},      Kind{".tiff", "a TIFF image"},
-    Kind{".bmp", "a BMP image"},   Kind{".gif", "a GIF image"},       Kind{".ppm", "a PPM image"},
-    Kind{".pgm", "a PGM image"},   Kind{".jp2", "a JPEG 2000 image"}, Kind{".avif", "an AVIF image"},
-    Kind{".heic", "a HEIC image"}, Kind{".jxl", "a JPEG XL image"},
+    OtherFormat{".webp", "a WebP image"},   OtherFormat{".tif", "a TIFF image"},
+    OtherFormat{".tiff", "a TIFF image"},   OtherFormat{".bmp", "a BMP image"},
+    OtherFormat{".gif", "a GIF image"},     OtherFormat{".ppm", "a PPM image"},
+    OtherFormat{".pgm", "a PGM image"},     OtherFormat{".jp2", "a JPEG 2000 image"},
+    OtherFormat{".avif", "an AVIF image"},  OtherFormat{".heic", "a HEIC image"},
+    OtherFormat{".jxl", "a JPEG XL image"},
 };
 /// Folders that archive programs, file servers and interpreters leave.
 constexpr std::array<std::string_view, 3> kHiddenFolders = {"__MACOSX", "@eaDir", "__pycache__"};
@@ -100,7 +102,7 @@ std::string LeftOut::describe() const {
 ImageName image_name(std::string_view name) {
   const std::string extension = extension_of(name);
   if (std::ranges::find(kRead, extension) != kRead.end()) return ImageName::kRead;
-  const bool known = std::ranges::find(kNotRead, extension, &Kind::extension) != kNotRead.end();
+  const bool known = std::ranges::find(kNotRead, extension, &OtherFormat::extension) != kNotRead.end();
   return known ? ImageName::kNotRead : ImageName::kNoImage;
 }
 
@@ -138,7 +140,7 @@ std::vector<std::string> images_below(const Folders& folders, const std::string&
 bool has_image(const Folders& folders, const std::string& folder) { return has_image(folders, folder, 0); }
 
 void refuse_image(const std::string& path) {
-  const auto* const kind = std::ranges::find(kNotRead, extension_of(path), &Kind::extension);
+  const auto* const kind = std::ranges::find(kNotRead, extension_of(path), &OtherFormat::extension);
   throw Error(
       ErrorCode::kUnsupported,
       fmt::format("{} is {}, which is not read; convert such files to JPEG or PNG, or move them out of the data "

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uint64_t kImageDomain = 0x696d616765730000;  // Apart from other streams of the same seed.
 constexpr int kAttempts = 10;
-constexpr std::uint32_t kMostSide = 1 << 14;
+constexpr std::uint32_t kMostSampledSide = 1 << 14;
 
 double uniform(Random& random, double low, double high) { return low + (high - low) * double{random.uniform()}; }
 
@@ -90,16 +90,17 @@ Sampling middle(const ImageOptions& options, ImageSize size) {
 
 void check_image_options(const ImageOptions& options) {
   const auto refuse = [](const std::string& what) { throw Error(ErrorCode::kInvalidArgument, what); };
-  if (options.width < 1 || options.height < 1 || options.width > kMostSide || options.height > kMostSide) {
+  if (options.width < 1 || options.height < 1 || options.width > kMostSampledSide ||
+      options.height > kMostSampledSide) {
     refuse(fmt::format("images of {} x {} pixels cannot be made; sides go from 1 to {}", options.width, options.height,
-                       kMostSide));
+                       kMostSampledSide));
   }
   const bool resizes = !options.augment && options.resize > 0;
-  if (resizes && (options.resize < std::max(options.width, options.height) || options.resize > kMostSide)) {
+  if (resizes && (options.resize < std::max(options.width, options.height) || options.resize > kMostSampledSide)) {
     refuse(
         fmt::format("images of {} x {} cannot be cut out where the shorter side is resized to {}; it must be at "
                     "least as long, and at most {}",
-                    options.width, options.height, options.resize, kMostSide));
+                    options.width, options.height, options.resize, kMostSampledSide));
   }
   // Written so that what is not a number is refused.
   if (!(options.least_area > 0 && options.least_area <= options.most_area && options.most_area <= 1)) {

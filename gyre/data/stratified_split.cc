@@ -26,9 +26,9 @@ std::size_t held_out(std::size_t count, double share) {
 
 }  // namespace
 
-Split stratified_split(std::span<const std::uint32_t> labels,
-                       const std::function<std::string_view(std::uint64_t)>& name_of, double share,
-                       std::uint64_t seed) {
+StratifiedSplit stratified_split(std::span<const std::uint32_t> labels,
+                                 const std::function<std::string_view(std::uint64_t)>& name_of, double share,
+                                 std::uint64_t seed) {
   struct Ranked {
     std::uint64_t hash;
     std::string_view name;  // Decides where hashes are equal.
@@ -39,7 +39,7 @@ Split stratified_split(std::span<const std::uint32_t> labels,
     const std::string_view name = name_of(sample);
     by_class[labels[static_cast<std::size_t>(sample)]].push_back({xxh3_64(as_bytes(name), seed), name, sample});
   }
-  Split split;
+  StratifiedSplit split;
   for (auto& [label, samples] : by_class) {
     std::ranges::sort(samples, [](const Ranked& a, const Ranked& b) {
       return std::tie(a.hash, a.name, a.sample) < std::tie(b.hash, b.name, b.sample);
@@ -67,7 +67,7 @@ SplitSets split_set(const std::shared_ptr<const SampleSet>& set, double share, s
   const auto name_of = [&](std::uint64_t sample) -> std::string_view {
     return names[static_cast<std::size_t>(sample)];
   };
-  Split split = stratified_split(labels, name_of, share, seed);
+  StratifiedSplit split = stratified_split(labels, name_of, share, seed);
   if (split.validation.empty()) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("nothing can be held out of {} images: no class has two", labels.size()));

@@ -12,7 +12,7 @@
 namespace gyre::data {
 
 /// The numbers of a set's samples in two parts, each ascending: together all, none twice.
-struct Split {
+struct StratifiedSplit {
   std::vector<std::uint64_t> training;
   std::vector<std::uint64_t> validation;
 };
@@ -20,8 +20,9 @@ struct Split {
 /// Holds out `share` (0 to 1) of each class: of its n samples round(share * n), but at least one of two or more, and
 /// never all. Which ones depends on `seed` and their names alone: those for which XXH3 of the name, keyed by the seed,
 /// is lowest. So a sample stays where it is when others are added, for the most part. Pure.
-Split stratified_split(std::span<const std::uint32_t> labels,
-                       const std::function<std::string_view(std::uint64_t)>& name_of, double share, std::uint64_t seed);
+StratifiedSplit stratified_split(std::span<const std::uint32_t> labels,
+                                 const std::function<std::string_view(std::uint64_t)>& name_of, double share,
+                                 std::uint64_t seed);
 
 struct SplitSets {
   std::shared_ptr<const SampleSet> training;

@@ -32,7 +32,7 @@ struct Files {
       names.push_back(std::to_string(label) + "/" + std::to_string(i) + ".jpg");
     }
   }
-  Split split(double share, std::uint64_t seed) const {
+  StratifiedSplit split(double share, std::uint64_t seed) const {
     return stratified_split(
         labels, [&](std::uint64_t sample) -> std::string_view { return names[static_cast<std::size_t>(sample)]; },
         share, seed);
@@ -52,7 +52,7 @@ TEST(StratifiedSplit, each_class_gives_its_share_and_keeps_at_least_one) {
   files.add(1, 14);
   files.add(2, 2);
   files.add(3, 1);
-  const Split split = files.split(0.1, 1);
+  const StratifiedSplit split = files.split(0.1, 1);
   std::vector<int> held(4);
   for (const std::uint64_t sample : split.validation) ++held[files.labels[static_cast<std::size_t>(sample)]];
   EXPECT_THAT(held, ElementsAre(10, 1, 1, 0));
@@ -73,7 +73,7 @@ TEST(StratifiedSplit, the_parts_are_all_samples_and_share_none) {
     for (int label = 0; label < classes; ++label) {
       files.add(static_cast<std::uint32_t>(label), 1 + static_cast<int>(random.below(40)));
     }
-    const Split split = files.split(static_cast<double>(random.uniform()), random.below(1000));
+    const StratifiedSplit split = files.split(static_cast<double>(random.uniform()), random.below(1000));
     EXPECT_TRUE(std::ranges::is_sorted(split.training));
     EXPECT_TRUE(std::ranges::is_sorted(split.validation));
     std::vector<std::uint64_t> all = split.training;

@@ -17,8 +17,8 @@ namespace gyre::data {
 namespace {
 
 constexpr std::uint64_t kDomain = 0x70696374757265;  // Apart from other streams of the same seed.
-constexpr std::uint32_t kLeastSide = 16;
-constexpr std::uint32_t kMostSide = 4096;
+constexpr std::uint32_t kLeastDrawnSide = 16;
+constexpr std::uint32_t kMostDrawnSide = 4096;
 constexpr int kQuality = 92;
 constexpr float kTurn = 2 * std::numbers::pi_v<float>;
 
@@ -39,7 +39,7 @@ enum class Shape : std::uint32_t { kDisc, kSquare, kTriangle, kRing, kCross };
 constexpr std::uint32_t kShapes = 5;
 
 /// What the objects of a class are.
-struct Kind {
+struct Motif {
   Shape shape;
   float hue;
   bool striped;
@@ -48,7 +48,7 @@ struct Kind {
   float stripes;  ///< Across an object.
 };
 
-Kind kind_of(std::uint32_t label) {
+Motif motif_of(std::uint32_t label) {
   return {.shape = static_cast<Shape>(label % kShapes),
           .hue = static_cast<float>(label * 3 % 10) / 10,
           .striped = label / kShapes % 2 == 1,
@@ -74,8 +74,8 @@ class Canvas {
   Canvas(std::uint32_t width, std::uint32_t height)
       : width_(width), height_(height), values_(std::size_t{width} * height * kPixelBytes) {}
 
-  void draw_clouds(const Kind& kind, Random& random);
-  void draw_object(const Kind& kind, Random& random);
+  void draw_clouds(const Motif& motif, Random& random);
+  void draw_object(const Motif& motif, Random& random);
   void add_grain(float amplitude, std::uint64_t seed, std::uint64_t stream);
   Bytes encode() const;
 
@@ -88,11 +88,11 @@ class Canvas {
 };
 
 /// Colours at the crossings of a lattice, and between them what lies between these.
-void Canvas::draw_clouds(const Kind& kind, Random& random) {
+void Canvas::draw_clouds(const Motif& motif, Random& random) {
   constexpr std::uint32_t kCells = 6;
   std::array<Color, (kCells + 1) * (kCells + 1)> lattice;
   for (Color& color : lattice) {
-    color = from_hue(kind.background_hue + random.uniform(0.95F, 1.05F), kind.background_saturation,
+    color = from_hue(motif.background_hue + random.uniform(0.95F, 1.05F), motif.background_saturation,
                      random.uniform(0.25F, 0.85F));
   }
   for (std::uint32_t y = 0; y < height_; ++y) {
@@ -113,14 +113,14 @@ void Canvas::draw_clouds(const Kind& kind, Random& random) {
   }
 }
 
-void Canvas::draw_object(const Kind& kind, Random& random) {
+void Canvas::draw_object(const Motif& motif, Random& random) {
   const auto side = static_cast<float>(std::min(width_, height_));
   const float radius = side * random.uniform(0.06F, 0.15F);
   const float x0 = random.uniform(0, static_cast<float>(width_));
   const float y0 = random.uniform(0, static_cast<float>(height_));
   const float angle = random.uniform(0, kTurn);
   const Color color =
-      from_hue(kind.hue + random.uniform(0.97F, 1.03F), random.uniform(0.65F, 0.9F), random.uniform(0.6F, 0.95F));
+      from_hue(motif.hue + random.uniform(0.97F, 1.03F), random.uniform(0.65F, 0.9F), random.uniform(0.6F, 0.95F));
   const float cosine = std::cos(angle) / radius;
   const float sine = std::sin(angle) / radius;
   const auto clipped = [](float place, std::uint32_t most) {
@@ -133,8 +133,8 @@ void Canvas::draw_object(const Kind& kind, Random& random) {
       const float down = static_cast<float>(y) - y0;
       const float u = across * cosine + down * sine;
       const float v = down * cosine - across * sine;
-      if (!is_inside(kind.shape, u, v)) continue;
-      const bool dark = kind.striped && std::sin(u * kind.stripes * kTurn / 2) > 0;
+      if (!is_inside(motif.shape, u, v)) continue;
+      const bool dark = motif.striped && std::sin(u * motif.stripes * kTurn / 2) > 0;
       for (std::size_t c = 0; c < kPixelBytes; ++c) at(x, y)[c] = dark ? color[c] * 0.25F : color[c];
     }
   }
@@ -180,26 +180,26 @@ SyntheticImage synthetic_image(const SyntheticImageOptions& options, std::uint32
     throw Error(ErrorCode::kInvalidArgument, fmt::format("images of {} classes cannot be made; 1 to {} can",
                                                          options.classes, kMostSyntheticClasses));
   }
-  if (options.long_side < kLeastSide || options.long_side > kMostSide) {
+  if (options.long_side < kLeastDrawnSide || options.long_side > kMostDrawnSide) {
     throw Error(ErrorCode::kInvalidArgument, fmt::format("images of {} pixels cannot be made; {} to {} can",
-                                                         options.long_side, kLeastSide, kMostSide));
+                                                         options.long_side, kLeastDrawnSide, kMostDrawnSide));
   }
   const std::uint64_t seed = Random(options.seed ^ kDomain, stream).next_u64();
   Random random(seed, index);
   const auto [wide, high] = draw_size(random);
   const auto pixels = [&](float side) {
-    return std::max(kLeastSide / 2,
+    return std::max(kLeastDrawnSide / 2,
                     static_cast<std::uint32_t>(std::lround(side * static_cast<float>(options.long_side))));
   };
   SyntheticImage image;
   image.width = pixels(wide);
   image.height = pixels(high);
   image.label = static_cast<std::uint32_t>(index % options.classes);
-  const Kind kind = kind_of(image.label);
+  const Motif motif = motif_of(image.label);
   Canvas canvas(image.width, image.height);
-  canvas.draw_clouds(kind, random);
+  canvas.draw_clouds(motif, random);
   const std::uint64_t objects = 14 + random.below(14);
-  for (std::uint64_t i = 0; i < objects; ++i) canvas.draw_object(kind, random);
+  for (std::uint64_t i = 0; i < objects; ++i) canvas.draw_object(motif, random);
   const float amplitude = random.uniform(4, 40);
   canvas.add_grain(amplitude, seed, index);
   image.jpeg = canvas.encode();

@@ -11,7 +11,7 @@
 namespace gyre::models {
 namespace {
 
-constexpr unsigned kHalf = 128;
+constexpr unsigned kHalfOf256 = 128;
 constexpr std::int64_t kDense = 4096;
 
 FirstWeights normal(double deviation, std::uint64_t stream) {
@@ -46,7 +46,7 @@ Layers vgg16(const Vgg16Options& options) {
     layers.push_back(
         {fmt::format("fc{}", number), Linear{.inputs = inputs, .outputs = kDense, .first = normal(0.01, stream++)}});
     layers.push_back({fmt::format("fc{}_relu", number), Relu{}});
-    layers.push_back({fmt::format("dropout{}", number), Dropout{.zero_of_256 = kHalf, .place = number - 1}});
+    layers.push_back({fmt::format("dropout{}", number), Dropout{.zero_of_256 = kHalfOf256, .place = number - 1}});
     inputs = kDense;
   }
   layers.push_back({"fc3", Linear{.inputs = inputs, .outputs = options.classes, .first = normal(0.01, stream)}});

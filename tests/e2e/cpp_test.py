@@ -71,7 +71,9 @@ def averages_on_two_ranks(start_job: StartJob, program: Path) -> None:
 def test_both_programs_build_with_gyre_as_a_subdirectory(fixed_folder: Path, start_job: StartJob) -> None:
     project = SUBDIRECTORY.replace("/path/to/gyre", str(ROOT)) + AVERAGE
     files = {"CMakeLists.txt": project, "average.cc": README_PROGRAM, "train.cc": LIBTORCH_PROGRAM}
-    programs = build_with_cmake(write(fixed_folder / "subdirectory", files))
+    # As large projects do. It takes a quarter of the time, and finds names that two of our files have in common.
+    unity = ("-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_UNITY_BUILD_BATCH_SIZE=12")
+    programs = build_with_cmake(write(fixed_folder / "subdirectory", files), *unity)
     averages_on_two_ranks(start_job, programs / "average")
     assert fitted_the_same(runs_on_two_ranks(start_job, programs / "train"))
     assert not list((programs / "gyre").rglob("*_test")), "tests of Gyre were built within somebody else's project"

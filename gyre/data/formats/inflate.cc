@@ -17,7 +17,7 @@ constexpr std::uint64_t kMostRatio = 1032;
 constexpr std::size_t kLeastOutputBytes = std::size_t{64} << 10;
 constexpr std::size_t kGzipTrailerBytes = 8;
 
-std::uint8_t byte_at(std::span<const std::byte> bytes, std::size_t index) {
+std::uint8_t stored_byte(std::span<const std::byte> bytes, std::size_t index) {
   return std::to_integer<std::uint8_t>(bytes[index]);
 }
 
@@ -26,7 +26,7 @@ std::uint8_t byte_at(std::span<const std::byte> bytes, std::size_t index) {
 std::uint64_t hinted_size(Compression compression, std::span<const std::byte> stored, std::uint64_t zlib_ratio) {
   if (compression != Compression::kGzip || stored.size() < kGzipTrailerBytes) return stored.size() * zlib_ratio;
   std::uint64_t size = 0;
-  for (std::size_t i = 4; i >= 1; --i) size = size << 8 | byte_at(stored, stored.size() - 5 + i);
+  for (std::size_t i = 4; i >= 1; --i) size = size << 8 | stored_byte(stored, stored.size() - 5 + i);
   return size;
 }
 
@@ -46,8 +46,8 @@ bool is_padding(std::span<const std::byte> bytes) {
 
 Compression sniff_compression(std::span<const std::byte> first) {
   if (first.size() < 2) return Compression::kNone;
-  const std::uint8_t low = byte_at(first, 0);
-  const std::uint8_t high = byte_at(first, 1);
+  const std::uint8_t low = stored_byte(first, 0);
+  const std::uint8_t high = stored_byte(first, 1);
   if (low == 0x1f && high == 0x8b) return Compression::kGzip;
   // RFC 1950: method 8, a window of at most 32 KB, no preset dictionary, and a multiple of 31.
   const bool is_zlib = (low & 0x0f) == 8 && low >> 4 <= 7 && (high & 0x20) == 0 && (low * 256 + high) % 31 == 0;

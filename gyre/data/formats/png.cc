@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kMessageBytes = 200;
 constexpr png_alloc_size_t kMostChunkBytes = png_alloc_size_t{8} << 20;  // Of text, profiles and the like.
-constexpr png_uint_32 kMostSide = 1'000'000;
+constexpr png_uint_32 kMostPngSide = 1'000'000;
 
 }  // namespace
 
@@ -77,7 +77,7 @@ void PngDecoder::State::start() {
   info = png_create_info_struct(png);
   if (info == nullptr) throw std::bad_alloc();
   png_set_read_fn(png, this, read_bytes);
-  png_set_user_limits(png, kMostSide, kMostSide);
+  png_set_user_limits(png, kMostPngSide, kMostPngSide);
   png_set_chunk_malloc_max(png, kMostChunkBytes);
 }
 

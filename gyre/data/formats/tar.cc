@@ -20,7 +20,7 @@ using Block = std::array<std::byte, kTarBlockBytes>;
 
 constexpr std::uint64_t kMostExtensionBytes = std::uint64_t{1} << 20;  // Of a pax header or a long name.
 constexpr std::size_t kChecksumAt = 148;
-constexpr std::size_t kChecksumBytes = 8;
+constexpr std::size_t kHeaderChecksumBytes = 8;
 constexpr std::size_t kTypeAt = 156;
 
 /// What an extension says of the entry behind it.
@@ -68,12 +68,12 @@ bool checksum_is_right(const Block& block) {
   std::uint64_t sum = 0;
   std::int64_t signed_sum = 0;
   for (std::size_t i = 0; i < block.size(); ++i) {
-    const bool within = i >= kChecksumAt && i < kChecksumAt + kChecksumBytes;
+    const bool within = i >= kChecksumAt && i < kChecksumAt + kHeaderChecksumBytes;
     const auto value = within ? std::uint8_t{' '} : std::to_integer<std::uint8_t>(block[i]);
     sum += value;
     signed_sum += static_cast<std::int8_t>(value);
   }
-  const auto stored = number_at(block, kChecksumAt, kChecksumBytes);
+  const auto stored = number_at(block, kChecksumAt, kHeaderChecksumBytes);
   return stored && (*stored == sum || static_cast<std::int64_t>(*stored) == signed_sum);
 }
 

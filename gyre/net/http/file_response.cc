@@ -18,8 +18,8 @@ namespace gyre::net::http {
 namespace {
 
 /// How long a follower waits before it looks at a file again: doubled while nothing comes.
-constexpr std::chrono::milliseconds kShortestPause{50};
-constexpr std::chrono::milliseconds kLongestPause{800};
+constexpr std::chrono::milliseconds kShortestPauseAtEnd{50};
+constexpr std::chrono::milliseconds kLongestPauseAtEnd{800};
 
 struct stat status_of(const UniqueFd& file) {
   struct stat status{};
@@ -100,14 +100,14 @@ class FollowedFile : public BodySource {
     if (ended) piece.bytes = read_at(file_, offset_, most_bytes);
     offset_ += piece.bytes.size();
     if (!piece.bytes.empty()) {
-      pause_ = kShortestPause;
+      pause_ = kShortestPauseAtEnd;
       return piece;
     }
     if (static_cast<std::uint64_t>(status_of(file_).st_size) < offset_) {
       throw Error(ErrorCode::kIo, "the file became shorter while it was followed");
     }
     piece.end = ended;
-    pause_ = std::min(pause_ * 2, kLongestPause);
+    pause_ = std::min(pause_ * 2, kLongestPauseAtEnd);
     return piece;
   }
 
@@ -115,7 +115,7 @@ class FollowedFile : public BodySource {
   UniqueFd file_;
   std::uint64_t offset_;
   WriterEnded ended_;
-  std::chrono::milliseconds pause_ = kShortestPause;
+  std::chrono::milliseconds pause_ = kShortestPauseAtEnd;
 };
 
 std::string entity_tag(const struct stat& status) {

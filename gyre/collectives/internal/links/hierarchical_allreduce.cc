@@ -4,6 +4,7 @@
 
 #include "gyre/base/check.h"
 #include "gyre/collectives/copy_bytes.h"
+#include "gyre/collectives/internal/index_of.h"
 #include "gyre/collectives/internal/links/link_allreduce.h"
 #include "gyre/collectives/internal/links/team.h"
 #include "gyre/collectives/internal/shared/shared_collectives.h"
@@ -12,8 +13,6 @@
 
 namespace gyre::collectives::internal {
 namespace {
-
-std::size_t index_of(int rank) { return static_cast<std::size_t>(rank); }
 
 /// Bytes of each local rank's slice, by local rank: ranks beyond the smallest host's have none.
 std::vector<std::size_t> slice_sizes(const group::Topology& topology, std::size_t size_bytes, DataType type) {

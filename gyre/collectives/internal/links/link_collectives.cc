@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "gyre/collectives/copy_bytes.h"
+#include "gyre/collectives/internal/index_of.h"
 #include "gyre/collectives/internal/links/exchange.h"
 #include "gyre/collectives/schedule/binomial_tree.h"
 #include "gyre/collectives/schedule/bruck.h"
@@ -14,8 +15,6 @@
 
 namespace gyre::collectives::internal {
 namespace {
-
-std::size_t index_of(int rank) { return static_cast<std::size_t>(rank); }
 
 int next_of(const group::Lane& lane) { return (lane.rank() + 1) % lane.size(); }
 int previous_of(const group::Lane& lane) { return (lane.rank() + lane.size() - 1) % lane.size(); }

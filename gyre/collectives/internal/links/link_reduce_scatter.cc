@@ -9,6 +9,7 @@
 
 #include "gyre/base/check.h"
 #include "gyre/collectives/copy_bytes.h"
+#include "gyre/collectives/internal/index_of.h"
 #include "gyre/collectives/internal/links/exchange.h"
 #include "gyre/collectives/internal/links/link_allreduce.h"
 #include "gyre/collectives/internal/links/team.h"
@@ -20,8 +21,6 @@
 
 namespace gyre::collectives::internal {
 namespace {
-
-std::size_t index_of(int place) { return static_cast<std::size_t>(place); }
 
 template <typename Byte>
 std::span<Byte> subspan_of(std::span<Byte> buffer, const ElementRange& range) {

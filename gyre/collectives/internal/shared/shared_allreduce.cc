@@ -6,13 +6,12 @@
 
 #include "gyre/base/check.h"
 #include "gyre/collectives/copy_bytes.h"
+#include "gyre/collectives/internal/index_of.h"
 #include "gyre/collectives/kernels.h"
 #include "gyre/collectives/schedule/chunks.h"
 
 namespace gyre::collectives::internal {
 namespace {
-
-std::size_t index_of(int rank) { return static_cast<std::size_t>(rank); }
 
 /// Piece `index` of a buffer.
 std::span<std::byte> piece_of(std::span<std::byte> buffer, std::size_t index, std::size_t piece_bytes) {

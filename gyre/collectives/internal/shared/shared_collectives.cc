@@ -8,6 +8,7 @@
 
 #include "gyre/base/check.h"
 #include "gyre/collectives/copy_bytes.h"
+#include "gyre/collectives/internal/index_of.h"
 #include "gyre/collectives/internal/shared/slot_writing.h"
 #include "gyre/collectives/kernels.h"
 #include "gyre/collectives/schedule/chunks.h"
@@ -24,8 +25,6 @@ constexpr std::size_t kLeastTimedBytes = std::size_t{16} * 1024;
 /// reads, in that of the last one nobody writes.
 constexpr std::size_t kFewestPieces = 8;
 constexpr std::size_t kLeastPieceBytes = std::size_t{64} * 1024;
-
-std::size_t index_of(int rank) { return static_cast<std::size_t>(rank); }
 
 std::size_t rounds_for(std::size_t size_bytes, std::size_t piece_bytes) {
   return (size_bytes + piece_bytes - 1) / piece_bytes;

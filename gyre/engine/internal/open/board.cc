@@ -116,7 +116,7 @@ class HolderWait {
   int yields_ = 0;
 };
 
-group::LaneOptions lane_options(const group::Group& group, std::chrono::milliseconds timeout) {
+group::LaneOptions board_options(const group::Group& group, std::chrono::milliseconds timeout) {
   return {kBoardChannel, collectives::segment_bytes_for(group.size(), 0), timeout};
 }
 
@@ -145,7 +145,7 @@ Board::Board(group::Group& group, const TimelineRows& timeline, const Logger& lo
              std::chrono::milliseconds collective_timeout)
     : group_(group),
       timeline_(timeline),
-      lane_(group, lane_options(group, collective_timeout)),
+      lane_(group, board_options(group, collective_timeout)),
       executor_(lane_, timeline, logger),
       segment_(group.share_segment(kBoardMemoryChannel, memory_bytes(group.size()), Deadline::after(kSetUpTimeout))),
       memory_(reinterpret_cast<Memory*>(segment_->bytes().data())),

@@ -8,7 +8,7 @@ namespace gyre::engine::internal {
 
 namespace {
 
-constexpr std::size_t kReadBytes = 64 * 1024;
+constexpr std::size_t kFrameBytesAtOnce = 64 * 1024;
 /// A rank that does not read its orders while so much is waiting for it has stopped working.
 constexpr std::size_t kMostOutgoingBytes = std::size_t{256} << 20;
 
@@ -21,7 +21,7 @@ pollfd NegotiationLink::to_poll() const {
 
 bool NegotiationLink::read() {
   if (is_gone()) return false;
-  std::array<std::byte, kReadBytes> buffer;
+  std::array<std::byte, kFrameBytesAtOnce> buffer;
   try {
     const std::size_t count = stream_->read_some(buffer);
     parser_.append(std::span(buffer).first(count));

@@ -17,8 +17,8 @@ namespace gyre::engine::internal {
 
 namespace {
 
-group::LaneOptions lane_options(const group::Group& group, std::uint64_t channel, std::size_t arena_bytes,
-                                std::chrono::milliseconds timeout) {
+group::LaneOptions plan_lane_options(const group::Group& group, std::uint64_t channel, std::size_t arena_bytes,
+                                     std::chrono::milliseconds timeout) {
   return {channel, collectives::segment_bytes_for(group.topology().local_size(), arena_bytes), timeout};
 }
 
@@ -53,7 +53,7 @@ PlanLane::PlanLane(group::Group& group, std::uint64_t channel, std::vector<PlanT
       timeline_(timeline),
       registry_(std::move(registry)),
       shutdown_timeout_(timeouts.shutdown),
-      lane_(group, lane_options(group, channel, layout_.arena_bytes, timeouts.collective)),
+      lane_(group, plan_lane_options(group, channel, layout_.arena_bytes, timeouts.collective)),
       arena_(collectives::arena(lane_)),
       recorder_(before_the_first_step(options_, layout_, std::move(buckets))) {
   GYRE_CHECK(arena_.size() >= layout_.arena_bytes);

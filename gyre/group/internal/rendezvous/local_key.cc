@@ -23,8 +23,8 @@ namespace {
 
 /// A process of the same user that connects and says nothing may hold up the others this long.
 constexpr std::chrono::milliseconds kClientTimeout{1'000};
-constexpr int kFirstPauseMs = 2;
-constexpr int kLongestPauseMs = 100;
+constexpr int kFirstKeyPauseMs = 2;
+constexpr int kLongestKeyPauseMs = 100;
 /// Another user needs as many sockets to keep a job from starting.
 constexpr int kPlaces = 16;
 
@@ -170,7 +170,7 @@ void hand_out_local_key(const UniqueFd& listening_socket, int size, const net::J
 }
 
 net::JobKey fetch_local_key(const std::vector<net::Endpoint>& places, int rank, Deadline give_up, Deadline deadline) {
-  for (int pause_ms = kFirstPauseMs;; pause_ms = std::min(2 * pause_ms, kLongestPauseMs)) {
+  for (int pause_ms = kFirstKeyPauseMs;; pause_ms = std::min(2 * pause_ms, kLongestKeyPauseMs)) {
     if (UniqueFd connection = look_for_rank_zero(places)) {
       try {
         return ask_for_key(std::move(connection), rank, deadline);

@@ -19,7 +19,7 @@
 namespace gyre::net::http::internal {
 namespace {
 
-constexpr std::size_t kReadAtOnce = 65'536;
+constexpr std::size_t kReceivedAtOnce = 65'536;
 /// How often `meanwhile` is called.
 constexpr int kTickMs = 100;
 
@@ -80,8 +80,8 @@ void ClientConnection::write_plain(std::string_view bytes, Deadline deadline) {
 bool ClientConnection::read_plain(std::string& buffer, Deadline deadline) {
   for (;;) {
     const std::size_t before = buffer.size();
-    buffer.resize(before + kReadAtOnce);
-    const ssize_t count = ::recv(socket_.get(), buffer.data() + before, kReadAtOnce, 0);
+    buffer.resize(before + kReceivedAtOnce);
+    const ssize_t count = ::recv(socket_.get(), buffer.data() + before, kReceivedAtOnce, 0);
     const int failure = errno;
     buffer.resize(before + static_cast<std::size_t>(count > 0 ? count : 0));
     if (count > 0) return true;
@@ -149,10 +149,10 @@ bool ClientConnection::read(std::string& buffer, Deadline deadline) {
   if (!tls_) return read_plain(buffer, deadline);
   for (;;) {
     const std::size_t before = buffer.size();
-    buffer.resize(before + kReadAtOnce);
+    buffer.resize(before + kReceivedAtOnce);
     std::size_t count = 0;
     ERR_clear_error();
-    const bool got = SSL_read_ex(tls_.get(), buffer.data() + before, kReadAtOnce, &count) == 1;
+    const bool got = SSL_read_ex(tls_.get(), buffer.data() + before, kReceivedAtOnce, &count) == 1;
     buffer.resize(before + (got ? count : 0));
     if (got) return true;
     const int reason = SSL_get_error(tls_.get(), 0);

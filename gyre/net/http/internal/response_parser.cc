@@ -13,7 +13,7 @@ namespace {
 namespace beast = boost::beast;
 using BeastError = beast::http::error;
 
-Error malformed(std::string_view why) {
+Error malformed_response(std::string_view why) {
   return {ErrorCode::kProtocol, fmt::format("the server's response cannot be read: {}", why)};
 }
 
@@ -50,7 +50,7 @@ std::size_t ResponseParser::put(std::string_view bytes) {
     beast::error_code failure;
     consumed += beast_->put_some(bytes.substr(consumed), failure);
     if (failure == BeastError::need_more) break;
-    if (failure) throw malformed(failure.message());
+    if (failure) throw malformed_response(failure.message());
   }
   if (in_head && head_done() && !done()) beast_->eager(true);
   return consumed;
