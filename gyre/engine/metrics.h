@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "gyre/engine/statistics.h"
+#include "gyre/group/launched_metrics.h"
 #include "gyre/metrics/pipe.h"
 
 namespace gyre::engine {

@@ -37,7 +37,7 @@ SYSTEM_HEADERS = re.compile(
     r"/usr/lib/gcc|/usr/include/(c\+\+|linux|asm-generic|[a-z0-9_]+-linux-gnu)/|/usr/include/[a-z0-9_-]+\.h$"
 )
 # Folders of gyre/ whose static library has nothing but what libgyre is made of.
-IN_LIBGYRE = ("base", "net", "group", "collectives", "engine", "params")
+IN_LIBGYRE = ("base", "metrics", "net", "group", "collectives", "engine", "params")
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@
 #include "gyre/base/log.h"
 #include "gyre/base/parse.h"
 #include "gyre/base/timeline.h"
+#include "gyre/engine/metrics.h"
 #include "gyre/engine/runtime.h"
 #include "gyre/group/group.h"
 #include "gyre/group/job.h"
@@ -89,6 +90,16 @@ int run_with_servers(const group::Job& job, const params::ConsistencyChoice& cho
   });
 }
 
+/// For `gyre run --metrics`: what the exchange of the whole run has cost this rank.
+void log_exchange(engine::Runtime& runtime) {
+  const auto logger = group::metrics_logger_from_environment();
+  if (!logger) return;
+  const engine::EngineStatistics statistics = runtime.engine().statistics();
+  std::int64_t steps = 0;
+  for (const auto& plan : statistics.plans) steps += static_cast<std::int64_t>(plan.steps);
+  logger->log_own(engine::metrics_of(statistics), steps);
+}
+
 int run_without_servers(const params::ConsistencyChoice& choice, const RankWork& work) {
   if (choice.needs_servers()) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -101,7 +112,9 @@ int run_without_servers(const params::ConsistencyChoice& choice, const RankWork&
       return work_in_local_steps(exchange, choice, work);
     }
     train::EngineExchange exchange(*runtime);
-    return work_in_local_steps(exchange, choice, work);
+    const int code = work_in_local_steps(exchange, choice, work);
+    log_exchange(*runtime);
+    return code;
   });
 }
 

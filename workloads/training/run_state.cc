@@ -14,6 +14,7 @@
 
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
+#include "gyre/group/launched_metrics.h"
 #include "workloads/training/report.h"
 
 namespace gyre::training {
@@ -150,6 +151,7 @@ void RunState::start_or_resume(Progress& progress) {
       note_reported();
     }
     tensorboard_ = std::make_unique<data::TensorboardWriter>(options_.curves());
+    metrics_ = group::metrics_logger_from_environment();
   } else if (!exchange_.replicas_are_equal()) {
     checkpoints_.emplace(own_folder(), options_.keep_checkpoints);
   }
@@ -405,6 +407,10 @@ bool RunState::is_reported() const {
 
 void RunState::add_scalars(std::uint64_t step, std::span<const data::Scalar> scalars) {
   if (tensorboard_) tensorboard_->add_scalars(static_cast<std::int64_t>(step), scalars);
+  if (!metrics_) return;
+  std::vector<metrics::Value> values;
+  for (const data::Scalar& scalar : scalars) values.push_back({scalar.tag, scalar.value});
+  metrics_->log(values, static_cast<std::int64_t>(step));
 }
 
 }  // namespace gyre::training

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "gyre/data/tensorboard.h"
+#include "gyre/metrics/pipe.h"
 #include "gyre/train/checkpoint.h"
 #include "gyre/train/gradient_exchange.h"
 #include "workloads/training/metric.h"
@@ -141,6 +142,7 @@ class RunState {
   std::optional<train::CheckpointFolder> checkpoints_;  // Of rank 0, or where this one keeps its own.
   std::optional<std::uint64_t> newest_;
   std::unique_ptr<data::TensorboardWriter> tensorboard_;  // Rank 0 only.
+  std::shared_ptr<metrics::Logger> metrics_;              // Rank 0 only, under `gyre run --metrics`.
 };
 
 }  // namespace gyre::training
