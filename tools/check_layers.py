@@ -36,7 +36,19 @@ FORBIDDEN = {"data": {"net", "group"}, "jobs": {"group", "collectives", "data", 
 # Folders that are divided into rooms, lowest room first.
 ROOMS = {
     "store": ("sources", "staging", "uploading", "reading", "node"),
-    "jobs": ("spec", "resources", "catalog", "scheduler", "agent", "drivers", "api", "client", "service"),
+    "jobs": (
+        "spec",
+        "resources",
+        "orders",
+        "node",
+        "hub",
+        "catalog",
+        "scheduler",
+        "drivers",
+        "api",
+        "client",
+        "service",
+    ),
 }
 # Rooms outside gyre/: they may use every public header of gyre/; nobody includes them but themselves.
 OUTER_ROOMS = {"apps", "workloads", "python", "bench", "fuzz", "tests", "examples"}

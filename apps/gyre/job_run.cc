@@ -26,10 +26,10 @@
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
 #include "gyre/cli/table.h"
-#include "gyre/jobs/agent/container.h"
-#include "gyre/jobs/agent/mounts.h"
 #include "gyre/jobs/client/code_archive.h"
 #include "gyre/jobs/client/log_tail.h"
+#include "gyre/jobs/node/container.h"
+#include "gyre/jobs/node/mounts.h"
 #include "gyre/jobs/resources/job_end.h"
 #include "gyre/jobs/service/service.h"
 #include "gyre/jobs/spec/parse.h"
@@ -192,7 +192,7 @@ std::string store_code(jobs::service::Service& service, const std::optional<jobs
   return code->sha256;
 }
 
-/// Nodes go, so that no agent outlives the service.
+/// Nodes go, so that no node program outlives the service.
 void release_nodes(jobs::service::Service& service) {
   service.scale_cluster(kCluster, jobs::spec::ManualScale{0, jobs::spec::NodeDeallocationOption::kTerminate});
   const Deadline deadline = Deadline::after(std::chrono::seconds(10));
@@ -280,12 +280,12 @@ int JobRun::run(const std::vector<std::string>& environment) const {
   for (const auto& [mount, directory] : mount_table(mounts_, MountCheck::kDirectory))
     cluster.gyre.mounts[mount] = directory;
 
-  if (const auto why = jobs::agent::why_no_container(*parsed.spec, cluster)) {
+  if (const auto why = jobs::node::why_no_container(*parsed.spec, cluster)) {
     fmt::print(stderr, "gyre job run: the job cannot run on the cluster of {}: {}\n", cluster_, *why);
     return kUnusableExitCode;
   }
   try {
-    jobs::agent::check_mounts(*parsed.spec, cluster);
+    jobs::node::check_mounts(*parsed.spec, cluster);
   } catch (const Error& error) {
     fmt::print(stderr, "gyre job run: {}\n", error.what());
     return kUnusableExitCode;

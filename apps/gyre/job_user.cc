@@ -5,14 +5,14 @@
 
 #include "apps/gyre/run_command.h"
 #include "gyre/base/error.h"
-#include "gyre/jobs/agent/node_job.h"
+#include "gyre/jobs/node/node_job.h"
 
 namespace gyre::app {
 
 void check_job_user(const std::string& name) {
   if (::geteuid() != 0) return;
   try {
-    static_cast<void>(jobs::agent::find_job_user(name));
+    static_cast<void>(jobs::node::find_job_user(name));
   } catch (const Error& error) {
     throw UsageError(fmt::format("--job-user {}: {}", name, error.what()));
   }

@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include "apps/gyre/agent_command.h"
 #include "apps/gyre/job.h"
 #include "apps/gyre/launch_command.h"
 #include "apps/gyre/metrics_command.h"
+#include "apps/gyre/node_command.h"
 #include "apps/gyre/parameter_server_command.h"
 #include "apps/gyre/program_start.h"
 #include "apps/gyre/python_verb.h"
@@ -80,10 +80,10 @@ struct CommandLine {
   std::unique_ptr<VerbGroup> metrics = gyre::app::metrics_verbs(app);
   gyre::app::UsageCommand usage{app};
   gyre::app::LaunchCommand launch{app};
-  gyre::app::AgentCommand agent{app};
+  gyre::app::NodeProgramCommand program{app};
   gyre::app::AttemptCommand attempt{app};
   gyre::app::ParameterServerCommand parameter_server{app};
-  gyre::app::AgentShellCommands agent_shell{app};
+  gyre::app::NodeShellCommands node_shell{app};
   std::vector<VerbGroup*> groups{&job.group(), clusters.get(), experiments.get(), workspaces.get(),
                                  users.get(),  stores.get(),   metrics.get()};
   std::vector<std::string> words{"help", "version", "--help", "-h", "--version", kTableOption};
@@ -124,15 +124,15 @@ int run_verb(CommandLine& line, const std::string& called_as, std::vector<std::s
   }
   const std::vector<std::string> environment = gyre::app::own_environment();
   if (first == "agent-shell") {
-    return gyre::app::AgentShellCommands::run_client({arguments.begin() + 1, arguments.end()}, environment);
+    return gyre::app::NodeShellCommands::run_client({arguments.begin() + 1, arguments.end()}, environment);
   }
   arguments = without_command(line, std::move(arguments));
   std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back.
   line.app.parse(arguments);
   if (const VerbGroup* group = line.group(first)) return group->run(environment);
-  if (first == "agent") return line.agent.run(environment, called_as);
+  if (first == "agent") return line.program.run(environment, called_as);
   if (first == "attempt") return line.attempt.run();
-  if (first == "agent-shell-server") return line.agent_shell.run_server(environment);
+  if (first == "agent-shell-server") return line.node_shell.run_server(environment);
   if (first == "launch") return line.launch.run(environment);
   if (first == gyre::app::ParameterServerCommand::kName) return gyre::app::ParameterServerCommand::run();
   if (first == "server") return line.server.run(environment);

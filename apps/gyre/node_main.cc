@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "apps/gyre/agent_command.h"
 #include "apps/gyre/launch_command.h"
+#include "apps/gyre/node_command.h"
 #include "apps/gyre/program_start.h"
 #include "apps/gyre/usage_error.h"
 #include "gyre/base/error.h"
@@ -21,13 +21,13 @@ namespace {
 
 int run_verb(int argc, char** argv, const std::string& verb) {
   const std::vector<std::string> environment = gyre::app::own_environment();
-  if (verb == "agent-shell") return gyre::app::AgentShellCommands::run_client({argv + 2, argv + argc}, environment);
+  if (verb == "agent-shell") return gyre::app::NodeShellCommands::run_client({argv + 2, argv + argc}, environment);
   CLI::App app{"Gyre's processes on the nodes of a job. The job service starts it; people use gyre.", "gyre-node"};
   app.set_version_flag("--version", "gyre-node " GYRE_VERSION);
   app.require_subcommand(1);
   const gyre::app::AttemptCommand attempt(app);
   const gyre::app::LaunchCommand launch(app);
-  const gyre::app::AgentShellCommands shell(app);
+  const gyre::app::NodeShellCommands shell(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {

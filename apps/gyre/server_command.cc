@@ -188,7 +188,7 @@ std::string text_of(net::Endpoint endpoint, const std::string& fingerprint) {
   return jobs::client::server_text({endpoint, endpoint.kind == net::Endpoint::Kind::kTcp ? fingerprint : ""});
 }
 
-/// What leaves files for the catalog, agents, and the files that connections read.
+/// What leaves files for the catalog, node programs, and the files that connections read.
 std::size_t most_connections(std::size_t files, const Logger& logger) {
   constexpr std::size_t kOwnFiles = 96;
   constexpr std::size_t kFilesPerConnection = 2;  // A follower has the file, too.

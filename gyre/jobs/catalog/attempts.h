@@ -62,7 +62,8 @@ class Attempts {
   /// Planned, started or ending.
   std::vector<Attempt> unended();
 
-  /// For the agents of an attempt that has not ended, and for nobody else. Error(kInvalidArgument) when it has ended.
+  /// For the node programs of an attempt that has not ended, and for nobody else. Error(kInvalidArgument) when it has
+  /// ended.
   std::vector<Secret> secrets(std::string_view id);
 
  private:

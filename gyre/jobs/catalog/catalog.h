@@ -27,8 +27,8 @@ struct CatalogOptions {
   std::function<void(const std::string&)> repaired{};
 };
 
-/// What was written down before it was done, and not yet confirmed. A service that starts asks drivers and agents about
-/// it.
+/// What was written down before it was done, and not yet confirmed. A service that starts asks drivers and node
+/// programs about it.
 struct Unconfirmed {
   std::vector<Attempt> attempts;  ///< Planned or ending.
   std::vector<Node> nodes;        ///< Allocating or leaving.

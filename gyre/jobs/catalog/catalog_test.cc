@@ -127,7 +127,7 @@ TEST_F(CatalogTest, a_second_service_is_refused_and_told_who_has_it) {
   EXPECT_THAT(error.what(), HasSubstr("is in use by process " + std::to_string(::getpid())));
 }
 
-// A service that was killed between the fork and the exec of an agent: the fork has its lock for a moment longer.
+// A service that was killed between the fork and the exec of a node program: the fork has its lock for a moment longer.
 TEST_F(CatalogTest, a_lock_that_a_dead_service_has_left_to_a_process_it_was_starting_is_waited_for) {
   const TemporaryFolder folder;
   const std::string lock = folder.file().string() + ".lock";

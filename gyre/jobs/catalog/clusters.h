@@ -35,7 +35,7 @@ class Clusters {
   /// get() knows it until the last of them is removed; nothing else does.
   void remove(Id id);
 
-  /// For agents only.
+  /// For node programs only.
   std::vector<Secret> secrets(Id id);
 
  private:

@@ -226,7 +226,7 @@ TEST_F(JobsTest, what_was_intended_and_not_confirmed_can_be_asked_for) {
   EXPECT_THAT(found.nodes, ElementsAre(testing::Field(&Node::name, "new")));
 }
 
-TEST_F(JobsTest, secrets_are_for_agents_alone_and_go_when_the_job_has_ended) {
+TEST_F(JobsTest, secrets_are_for_node_programs_alone_and_go_when_the_job_has_ended) {
   const std::string value = "opensesame-4711";
   const Job job = scene_.submit("j", {{"PASSWORD", value}});
   const Attempt attempt = run(job);

@@ -50,7 +50,7 @@ struct Experiment {
   TimeUs created = 0;
 };
 
-/// A value that only agents get to see.
+/// A value that only node programs get to see.
 struct Secret {
   std::string name{};
   std::string value{};
@@ -153,7 +153,7 @@ struct BackupMark {
 };
 
 struct Attempt {
-  std::string id{};  ///< "JOB UUID-NUMBER": under this name drivers and agents know it.
+  std::string id{};  ///< "JOB UUID-NUMBER": under this name drivers and node programs know it.
   Id job = 0;
   int number = 0;  ///< From 1.
   AttemptState state = AttemptState::kPlanned;

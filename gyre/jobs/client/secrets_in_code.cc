@@ -10,7 +10,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::size_t kDigits = 64;  // Of a user's token, and of the agents' key.
+constexpr std::size_t kDigits = 64;  // Of a user's token, and of the node programs' key.
 constexpr std::size_t kKeyBytes = 32;
 /// A file that `gyre user create --to` or `gyre server` writes is much shorter.
 constexpr std::size_t kMostServerFileBytes = 4096;

@@ -8,16 +8,16 @@
 #include <vector>
 
 #include "gyre/base/clock.h"
-#include "gyre/jobs/agent/hub.h"
-#include "gyre/jobs/agent/node_folders.h"
-#include "gyre/jobs/agent/work_order.h"
+#include "gyre/jobs/hub/hub.h"
+#include "gyre/jobs/node/node_folders.h"
+#include "gyre/jobs/orders/work_order.h"
 
 namespace gyre::jobs::drivers {
 
-using agent::StopReason;
-using agent::WorkOrder;
+using orders::StopReason;
+using orders::WorkOrder;
 /// What watch() tells: that an attempt runs, what is to be known of it, how it ended, that a node was lost.
-using Event = agent::HubEvent;
+using Event = hub::HubEvent;
 
 /// Something that a driver would hand to its engine.
 struct Artifact {
@@ -31,8 +31,8 @@ struct AtNodes {
   std::set<std::string> known;    ///< Of the attempts that were asked for: those that all their nodes have or had.
 };
 
-/// A way to get nodes: this machine, or an engine that has many. A driver starts one agent on each node of an attempt;
-/// from there on everything is the same everywhere. Attempts are told apart by WorkOrder::attempt.
+/// A way to get nodes: this machine, or an engine that has many. A driver starts one node program on each node of an
+/// attempt; from there on everything is the same everywhere. Attempts are told apart by WorkOrder::attempt.
 ///
 /// The caller names the nodes, writes down what it is about to do before it does it, and calls from one thread.
 /// Everything may be called again after a restart of the service: nothing is started twice.
@@ -41,7 +41,7 @@ class Driver {
   virtual ~Driver() = default;
 
   /// The caller's node of that name. `number`: the caller's own, from 1, of no other node. Pure.
-  virtual agent::NodePlace place(const std::string& node, std::int64_t number) const = 0;
+  virtual orders::NodePlace place(const std::string& node, std::int64_t number) const = 0;
   /// How many nodes one cluster can have.
   virtual int most_nodes() const = 0;
   /// Error(kInvalidArgument) for a cluster of which can be seen from here that none of its jobs could start: a mount
@@ -55,7 +55,7 @@ class Driver {
   /// The order as its nodes get it: with everything that the driver decides. Pure, thread-safe.
   virtual WorkOrder completed(WorkOrder order) const = 0;
   /// Of the node that a completed order is for, as its jobs see them. Pure, thread-safe.
-  virtual agent::NodeFolders folders(const WorkOrder& order) const = 0;
+  virtual node::NodeFolders folders(const WorkOrder& order) const = 0;
 
   /// What submit() would hand over; for people and tests. Starts nothing. No secret is in it. Error(kInvalidArgument)
   /// for an order that can never run here.

@@ -34,7 +34,7 @@ namespace conformance {
 
 /// What a test has heard of its attempts.
 struct Heard {
-  std::map<std::string, agent::AttemptResult> ended;
+  std::map<std::string, hub::AttemptResult> ended;
   std::map<std::string, int> times_ended;
   std::vector<std::string> running;
   std::vector<std::string> notes;
@@ -43,7 +43,7 @@ struct Heard {
 }  // namespace conformance
 
 /// A fixture has: driver() (of two nodes at least), places(count), restart() (a new driver in the place of one that is
-/// gone without a word), kill_agent(node), lose_node(node) (it must not come back), and processes_of(attempt).
+/// gone without a word), kill_program(node), lose_node(node) (it must not come back), and processes_of(attempt).
 template <typename Fixture>
 class DriverConformance : public testing::Test {
  protected:
@@ -91,7 +91,7 @@ class DriverConformance : public testing::Test {
     }
   }
 
-  agent::AttemptResult wait_for_end(const std::string& attempt) {
+  hub::AttemptResult wait_for_end(const std::string& attempt) {
     const Deadline deadline = Deadline::after(conformance::kLongestWait);
     while (!heard_.ended.contains(attempt)) {
       if (deadline.passed()) {
@@ -103,7 +103,7 @@ class DriverConformance : public testing::Test {
     return heard_.ended[attempt];
   }
 
-  agent::AttemptResult run(const WorkOrder& order) {
+  hub::AttemptResult run(const WorkOrder& order) {
     driver().submit(order);
     auto result = wait_for_end(order.attempt);
     driver().acknowledge(order.attempt);
@@ -335,15 +335,15 @@ TYPED_TEST_P(DriverConformance, the_wall_clock_limit_ends_a_job) {
   this->expect_nothing_left(order);
 }
 
-// A killed agent must cost the job nothing: no output, no exit code, no second start.
-TYPED_TEST_P(DriverConformance, a_job_goes_on_when_an_agent_is_killed) {
+// A killed node program must cost the job nothing: no output, no exit code, no second start.
+TYPED_TEST_P(DriverConformance, a_job_goes_on_when_a_node_program_is_killed) {
   const WorkOrder order = this->order(
       "goes-on", 2,
       this->line("echo begun >> $AZ_BATCHAI_MOUNT_ROOT/share/begun; until [ -e $AZ_BATCHAI_MOUNT_ROOT/share/go ]; do "
                  "sleep 0.02; done; echo after; exit 4"));
   this->driver().submit(order);
   EXPECT_TRUE(this->wait_until([&] { return this->exists("begun"); }));
-  for (const auto& node : order.nodes) this->fixture_->kill_agent(node.id);
+  for (const auto& node : order.nodes) this->fixture_->kill_program(node.id);
   this->hear(Deadline::after(std::chrono::milliseconds(300)));
   std::ofstream(this->share_ / "go") << "go";
   const auto result = this->wait_for_end(order.attempt);
@@ -433,8 +433,9 @@ TYPED_TEST_P(DriverConformance, a_service_that_restarts_early_finds_its_attempts
   }
 }
 
-// At whatever instruction an agent or the service is killed: no job is lost, none runs twice, no end is told wrongly.
-TYPED_TEST_P(DriverConformance, kills_of_agents_and_of_the_service_at_random_points_change_nothing) {
+// At whatever instruction a node program or the service is killed: no job is lost, none runs twice, no end is told
+// wrongly.
+TYPED_TEST_P(DriverConformance, kills_of_node_programs_and_of_the_service_at_random_points_change_nothing) {
   const auto seed = static_cast<std::uint64_t>(wall_clock_us());
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   Random random(seed);
@@ -450,7 +451,7 @@ TYPED_TEST_P(DriverConformance, kills_of_agents_and_of_the_service_at_random_poi
     for (int kill = 0; kill < kills && !this->heard_.ended.contains(order.attempt); ++kill) {
       this->hear(Deadline::after(std::chrono::milliseconds(random.below(150))));
       const auto target = random.below(3);
-      if (target < 2) this->fixture_->kill_agent(order.nodes[target].id);
+      if (target < 2) this->fixture_->kill_program(order.nodes[target].id);
       if (target == 2) {
         this->fixture_->restart();
         this->driver().reattach({order});
@@ -482,10 +483,11 @@ REGISTER_TYPED_TEST_SUITE_P(
     what_the_first_node_expands_is_there_on_the_others, ranks_start_in_the_folder_of_their_own_node,
     logs_are_complete_to_the_last_line, secrets_reach_the_job_and_no_log, a_job_is_cancelled_in_every_phase,
     a_job_that_has_ended_is_not_changed_by_a_cancel, an_attempt_submitted_twice_runs_once,
-    the_wall_clock_limit_ends_a_job, a_job_goes_on_when_an_agent_is_killed,
+    the_wall_clock_limit_ends_a_job, a_job_goes_on_when_a_node_program_is_killed,
     a_restarted_service_finds_its_attempts_again, an_end_that_nobody_heard_of_is_told_after_the_restart,
     a_lost_node_ends_the_attempt_on_the_others, a_node_that_is_lost_while_it_prepares_ends_the_attempt_too,
     a_service_that_restarts_early_finds_its_attempts_again,
-    kills_of_agents_and_of_the_service_at_random_points_change_nothing, what_a_job_leaves_behind_is_removed_and_told);
+    kills_of_node_programs_and_of_the_service_at_random_points_change_nothing,
+    what_a_job_leaves_behind_is_removed_and_told);
 
 }  // namespace gyre::jobs::drivers

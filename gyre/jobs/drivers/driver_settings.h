@@ -5,7 +5,7 @@
 #include <string>
 
 #include "gyre/base/log.h"
-#include "gyre/jobs/agent/expansion.h"
+#include "gyre/jobs/node/expansion.h"
 
 namespace gyre::jobs::drivers {
 
@@ -14,15 +14,15 @@ struct DriverSettings {
   /// Everything of the service and of the nodes lies here; absolute and short, because sockets are made in it. The
   /// users as whom jobs run must be able to reach it.
   std::filesystem::path folder;
-  std::string gyre_program;         ///< Absolute: agents are started from it.
-  agent::Variables environment;     ///< Of the agents; what jobs find of it, `gyre agent` decides.
+  std::string gyre_program;         ///< Absolute: node programs are started from it.
+  node::Variables environment;      ///< Of the node programs; what jobs find of it, `gyre agent` decides.
   std::string job_user = "nobody";  ///< As whom jobs run where the service is root; else they run as we do.
-  /// Of an agent that is not heard of; its node is lost after it and `margin`.
+  /// Of a node program that is not heard of; its node is lost after it and `margin`.
   std::chrono::milliseconds lease{10'000};
   std::chrono::milliseconds margin{3'000};
-  /// Before an agent that has died twice in a row is started again; it doubles with each time, and after six starts the
-  /// attempt fails.
-  std::chrono::milliseconds agent_restart_pause{1'000};
+  /// Before a node program that has died twice in a row is started again; it doubles with each time, and after six
+  /// starts the attempt fails.
+  std::chrono::milliseconds restart_pause{1'000};
   Logger logger = null_logger();
 };
 

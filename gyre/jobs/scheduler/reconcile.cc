@@ -8,8 +8,8 @@ namespace {
 
 /// What is known of one attempt on one of its nodes.
 enum class Sight {
-  kUnknown,  ///< The agent does not answer and may be at work.
-  kAbsent,   ///< The agent has never heard of it.
+  kUnknown,  ///< The node program does not answer and may be at work.
+  kAbsent,   ///< The node program has never heard of it.
   kRuns,
   kEnded,
   kGone,  ///< The node does not exist any more, or its lease is over.
@@ -45,7 +45,7 @@ class Reconciler {
         actions_.push_back(exists ? Reconciliation(ReleaseNodeAgain{node.id}) : ConfirmRelease{node.id});
         break;
       case IntendedNodePhase::kPresent:
-        if (!exists || (!found->second->agent_answers && found->second->lease_is_over)) {
+        if (!exists || (!found->second->program_answers && found->second->lease_is_over)) {
           actions_.emplace_back(MarkNodeLost{node.id});
         }
         break;
@@ -56,7 +56,7 @@ class Reconciler {
     const auto found = nodes_.find(id);
     if (found == nodes_.end()) return reported_.complete ? Sight::kGone : Sight::kUnknown;
     const ReportedNode& node = *found->second;
-    if (!node.agent_answers) return node.lease_is_over ? Sight::kGone : Sight::kUnknown;
+    if (!node.program_answers) return node.lease_is_over ? Sight::kGone : Sight::kUnknown;
     const auto known = std::ranges::find(node.attempts, attempt.id, &ReportedAttempt::id);
     if (known == node.attempts.end()) return Sight::kAbsent;
     return known->runs ? Sight::kRuns : Sight::kEnded;
@@ -95,7 +95,7 @@ class Reconciler {
 
   /// What the node has of attempts that are not, or no longer, intended there.
   void clear_away(const ReportedNode& node) {
-    if (!node.agent_answers) return;
+    if (!node.program_answers) return;
     for (const ReportedAttempt& reported : node.attempts) {
       const auto wanted = std::ranges::find_if(intended_.attempts, [&](const IntendedAttempt& attempt) {
         return attempt.id == reported.id && std::ranges::find(attempt.nodes, node.id) != attempt.nodes.end();

@@ -10,7 +10,7 @@
 namespace gyre::jobs::scheduler {
 
 // What a service that starts, or that hears from a node again, has to do so that the world becomes what was intended.
-// Both sides are plain values: what the catalog holds, and what drivers and agents report.
+// Both sides are plain values: what the catalog holds, and what drivers and node programs report.
 
 /// Of an attempt, as it was written down.
 enum class IntendedPhase {
@@ -41,18 +41,18 @@ struct Intended {
   std::vector<IntendedNode> nodes{};
 };
 
-/// What an agent says of an attempt.
+/// What a node program says of an attempt.
 struct ReportedAttempt {
   std::string id{};
-  bool runs = false;  ///< Otherwise it has ended there, and the agent keeps the record.
+  bool runs = false;  ///< Otherwise it has ended there, and the node program keeps the record.
 };
 
 /// A node that a driver knows of.
 struct ReportedNode {
   NodeId id = 0;
-  /// Whether its agent answered; `attempts` is complete then. Otherwise they are unknown, unless `lease_is_over`: then
-  /// its ranks are gone.
-  bool agent_answers = true;
+  /// Whether its node program answered; `attempts` is complete then. Otherwise they are unknown, unless
+  /// `lease_is_over`: then its ranks are gone.
+  bool program_answers = true;
   bool lease_is_over = false;
   std::vector<ReportedAttempt> attempts{};
 };
@@ -119,8 +119,8 @@ using Reconciliation = std::variant<StartAttempt, ConfirmStart, EndAttemptOnNode
                                     AllocateNode, ConfirmAllocation, ReleaseNodeAgain, ConfirmRelease, MarkNodeLost>;
 
 /// What to do next. Pure; every action may be carried out again without any effect, so that it may be asked again at
-/// any time with newer reports. What an agent that does not answer, and whose lease is not over, may be doing is waited
-/// for: its attempts are neither started nor confirmed as ended.
+/// any time with newer reports. What a node program that does not answer, and whose lease is not over, may be doing is
+/// waited for: its attempts are neither started nor confirmed as ended.
 std::vector<Reconciliation> reconcile(const Intended& intended, const Reported& reported);
 
 }  // namespace gyre::jobs::scheduler

@@ -35,8 +35,8 @@ std::vector<Reconciliation> about(IntendedPhase phase, std::vector<ReportedNode>
 }
 
 ReportedNode says(std::vector<ReportedAttempt> attempts) { return {.attempts = std::move(attempts)}; }
-ReportedNode silent() { return {.agent_answers = false}; }
-ReportedNode expired() { return {.agent_answers = false, .lease_is_over = true}; }
+ReportedNode silent() { return {.program_answers = false}; }
+ReportedNode expired() { return {.program_answers = false, .lease_is_over = true}; }
 
 TEST(ReconcileTest, a_planned_attempt_is_started_until_it_runs_everywhere) {
   EXPECT_THAT(about(IntendedPhase::kPlanned, {says({}), says({})}), ElementsAre(StartAttempt{"a"}));
@@ -55,7 +55,7 @@ TEST(ReconcileTest, an_end_while_nobody_listened_is_confirmed_from_its_record) {
   EXPECT_THAT(about(IntendedPhase::kPlanned, {says({kEnded})}), ElementsAre(ConfirmEnd{"a", 1}));
 }
 
-TEST(ReconcileTest, an_agent_that_does_not_answer_is_waited_for_until_its_lease_is_over) {
+TEST(ReconcileTest, a_node_program_that_does_not_answer_is_waited_for_until_its_lease_is_over) {
   EXPECT_THAT(about(IntendedPhase::kPlanned, {says({kRuns}), silent()}), IsEmpty());
   EXPECT_THAT(about(IntendedPhase::kStarted, {says({kRuns}), silent()}), IsEmpty());
   EXPECT_THAT(about(IntendedPhase::kEnding, {says({}), silent()}), IsEmpty());
@@ -134,10 +134,10 @@ struct World {
   Reported report(bool leases_are_over) {
     Reported reported;
     for (const auto& [id, attempts] : truth) {
-      ReportedNode node{.id = id, .agent_answers = !silent.contains(id), .lease_is_over = leases_are_over};
+      ReportedNode node{.id = id, .program_answers = !silent.contains(id), .lease_is_over = leases_are_over};
       for (const auto& [attempt, runs] : attempts) {
-        if (node.agent_answers) node.attempts.push_back({attempt, runs});
-        // An agent whose lease is over has ended its ranks.
+        if (node.program_answers) node.attempts.push_back({attempt, runs});
+        // A node program whose lease is over has ended its ranks.
         else if (leases_are_over)
           truth[id][attempt] = false;
       }

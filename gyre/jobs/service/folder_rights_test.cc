@@ -1,9 +1,9 @@
 // A server's folder is often there before the server: made by hand, restored from a backup, on another disk. Its rights
-// must not hand the catalog, the tokens or the agents' key to the user as whom jobs run.
+// must not hand the catalog, the tokens or the node programs' key to the user as whom jobs run.
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "gyre/jobs/agent/node_job.h"
+#include "gyre/jobs/node/node_job.h"
 #include "gyre/jobs/service/internal/folder_rights.h"
 #include "gyre/jobs/service/service_test_support.h"
 
@@ -96,7 +96,7 @@ TEST_F(FolderRightsTest, a_folder_of_another_user_is_refused_by_that_users_name)
     return;
   }
   service_.reset();
-  const agent::JobUser nobody = agent::find_job_user("nobody");
+  const node::JobUser nobody = node::find_job_user("nobody");
   ASSERT_EQ(::chown(options_.folder.c_str(), nobody.id.user, nobody.id.group), 0);
   EXPECT_THAT(refusal_of(options_), HasSubstr("belongs to user 'nobody'"));
   ASSERT_EQ(::chown(options_.folder.c_str(), 0, 0), 0);

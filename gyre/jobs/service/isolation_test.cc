@@ -32,15 +32,15 @@ class SleepyDriver final : public drivers::Driver {
 
   SleepyDriver(std::unique_ptr<drivers::Driver> inner, Moods& moods) : inner_(std::move(inner)), moods_(moods) {}
 
-  agent::NodePlace place(const std::string& node, std::int64_t number) const override {
+  orders::NodePlace place(const std::string& node, std::int64_t number) const override {
     return inner_->place(node, number);
   }
   int most_nodes() const override { return inner_->most_nodes(); }
-  agent::WorkOrder completed(agent::WorkOrder order) const override { return inner_->completed(std::move(order)); }
-  agent::NodeFolders folders(const agent::WorkOrder& order) const override { return inner_->folders(order); }
-  std::vector<drivers::Artifact> plan(const agent::WorkOrder& order) const override { return inner_->plan(order); }
+  orders::WorkOrder completed(orders::WorkOrder order) const override { return inner_->completed(std::move(order)); }
+  node::NodeFolders folders(const orders::WorkOrder& order) const override { return inner_->folders(order); }
+  std::vector<drivers::Artifact> plan(const orders::WorkOrder& order) const override { return inner_->plan(order); }
   int fd() const override { return inner_->fd(); }
-  drivers::AtNodes at_nodes(const std::vector<agent::WorkOrder>& asked) const override {
+  drivers::AtNodes at_nodes(const std::vector<orders::WorkOrder>& asked) const override {
     return inner_->at_nodes(asked);
   }
   std::string end_strays(const std::set<std::string>& jobs, const std::set<std::string>& in_hand) override {
@@ -48,7 +48,7 @@ class SleepyDriver final : public drivers::Driver {
   }
   bool sees_all_machines() const override { return inner_->sees_all_machines(); }
 
-  void submit(const agent::WorkOrder& order) override {
+  void submit(const orders::WorkOrder& order) override {
     sleep();
     if (moods_.refuses) throw Error(ErrorCode::kIo, "the driver has no room");
     inner_->submit(order);
@@ -57,10 +57,10 @@ class SleepyDriver final : public drivers::Driver {
     sleep();
     return inner_->watch(deadline);
   }
-  void cancel(const std::string& attempt, agent::StopReason reason, std::chrono::seconds grace) override {
+  void cancel(const std::string& attempt, orders::StopReason reason, std::chrono::seconds grace) override {
     sleep(), inner_->cancel(attempt, reason, grace);
   }
-  void reattach(const std::vector<agent::WorkOrder>& orders) override {
+  void reattach(const std::vector<orders::WorkOrder>& orders) override {
     moods_.taken_over += static_cast<int>(orders.size());
     sleep(), inner_->reattach(orders);
   }
@@ -253,7 +253,7 @@ TEST_F(IsolationTest, an_attempt_that_a_service_before_this_one_had_planned_is_h
   EXPECT_EQ(content_of(share_ / "times"), "ran\n");
 }
 
-// The start of an agent was waited for, for up to a minute, by everybody.
+// The start of a node program was waited for, for up to a minute, by everybody.
 TEST_F(IsolationTest, a_node_that_starts_slowly_holds_up_its_own_job_only) {
   service_.reset();
   const fs::path go = folder_.path() / "go";

@@ -1,6 +1,6 @@
-// kill -9 of the service, of agents, of the processes of attempts and of those that hold the ranks, at random points,
-// while jobs are submitted and run: no job is lost, none runs twice, none leaves a process behind, and the events tell
-// all of it. The seed is printed; `./dev test --long` tries 300 kills.
+// kill -9 of the service, of node programs, of the processes of attempts and of those that hold the ranks, at random
+// points, while jobs are submitted and run: no job is lost, none runs twice, none leaves a process behind, and the
+// events tell all of it. The seed is printed; `./dev test --long` tries 300 kills.
 #include <cstdlib>
 #include <map>
 #include <optional>
@@ -71,9 +71,9 @@ class KillTest : public ServiceProcessTest {
     return count;
   }
 
-  /// What an attempt is called that the node's agent has in hand; empty where there is none.
+  /// What an attempt is called that the node's program has in hand; empty where there is none.
   static std::string attempt_on(const fs::path& node) {
-    const Json state = Json::parse(content_of(agent::NodeFolders(node).current()), nullptr, false);
+    const Json state = Json::parse(content_of(node::NodeFolders(node).current()), nullptr, false);
     return state.is_object() ? state.value(Json::json_pointer("/order/attempt"), "") : "";
   }
 
@@ -87,13 +87,13 @@ class KillTest : public ServiceProcessTest {
       char state = 0;
       int parent = 0;
       std::istringstream(text.substr(end_of_name + 1)) >> state >> parent;
-      const std::string agent = content_of(fmt::format("/proc/{}/cmdline", parent));
-      if (agent.find((options_.folder / "nodes").string() + "/") != std::string::npos) found.push_back(pid);
+      const std::string program = content_of(fmt::format("/proc/{}/cmdline", parent));
+      if (program.find((options_.folder / "nodes").string() + "/") != std::string::npos) found.push_back(pid);
     }
     return found;
   }
 
-  /// One of: the service, an agent, the process of an attempt, a process of `gyre launch`. Returns which, for a
+  /// One of: the service, a node program, the process of an attempt, a process of `gyre launch`. Returns which, for a
   /// failure's message.
   std::string kill_something(Random& random) {
     const auto what = random.below(4);
@@ -108,7 +108,7 @@ class KillTest : public ServiceProcessTest {
       for (const auto& node : fs::directory_iterator(options_.folder / "nodes", ignored)) nodes.push_back(node.path());
       if (nodes.empty()) return "nothing";
       const fs::path node = nodes[random.below(nodes.size())];
-      if (const int pid = agent_of(node); pid > 1) ::kill(pid, SIGKILL);
+      if (const int pid = program_of(node); pid > 1) ::kill(pid, SIGKILL);
       return "the agent of " + node.filename().string();
     }
     if (what == 2) {

@@ -1,6 +1,6 @@
 // Random histories of a service whose catalog is replaced by backups: jobs are submitted, begin and end, the service
-// and agents are killed, and older catalogs come back over the old folder or into new ones. A model of the table in
-// docs/guide/backups.md, which knows nothing of the service but what its clients saw, says how often each job may
+// and node programs are killed, and older catalogs come back over the old folder or into new ones. A model of the table
+// in docs/guide/backups.md, which knows nothing of the service but what its clients saw, says how often each job may
 // begin. No job that has ended begins again where its folder knows that, none runs twice at the same time, none is
 // lost. The seed is printed; `./dev test --long` tries 40 histories.
 #include <algorithm>
@@ -132,12 +132,12 @@ class RestoreHistories : public ServiceProcessTest {
     }
     backups_.push_back(std::move(made));
   }
-  void kill_agent() {
+  void kill_program() {
     std::vector<fs::path> nodes;
     std::error_code ignored;
     for (const auto& node : fs::directory_iterator(options_.folder / "nodes", ignored)) nodes.push_back(node.path());
     if (nodes.empty()) return;
-    if (const int pid = agent_of(nodes[random_.below(nodes.size())]); pid > 1) ::kill(pid, SIGKILL);
+    if (const int pid = program_of(nodes[random_.below(nodes.size())]); pid > 1) ::kill(pid, SIGKILL);
   }
 
   std::string restore() {
@@ -147,7 +147,7 @@ class RestoreHistories : public ServiceProcessTest {
     backups_.resize(1 + random_.below(backups_.size()));
     const Backup& backup = backups_.back();
     const auto where = random_.below(4);  // Twice as often the old folder.
-    if (random_.below(3) == 0) kill_agent();
+    if (random_.below(3) == 0) kill_program();
     look();
     process_->kill();
     const fs::path old = options_.folder;
@@ -199,7 +199,7 @@ class RestoreHistories : public ServiceProcessTest {
       return "the service killed";
     }
     if (what == 9) {
-      kill_agent();
+      kill_program();
       return "an agent killed";
     }
     return restore();

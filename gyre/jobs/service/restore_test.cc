@@ -178,12 +178,12 @@ TEST_P(EmptyFolder, what_still_runs_has_ended_before_it_begins_again) {
 }
 
 // Nobody counts their lease.
-TEST_P(EmptyFolder, processes_whose_agent_was_killed_are_ended_too) {
+TEST_P(EmptyFolder, processes_whose_node_program_was_killed_are_ended_too) {
   submit("job", waiting_job("job"));
   ASSERT_TRUE(has_begun("job"));
   back_up();
   service_.reset();
-  for (const auto& node : fs::directory_iterator(options_.folder / "nodes")) ::kill(agent_of(node.path()), SIGKILL);
+  for (const auto& node : fs::directory_iterator(options_.folder / "nodes")) ::kill(program_of(node.path()), SIGKILL);
   restore(GetParam());
   EXPECT_TRUE(has_begun("job", 2)) << events_of("job");
   release("job");
@@ -245,7 +245,7 @@ TEST_F(RestoreTest, a_restored_server_that_is_restarted_still_waits_for_the_leas
   EXPECT_THAT(problem(), HasSubstr("601 s"));
 }
 
-// A job can call itself an agent of any node, with any attempt.
+// A job can call itself a node program of any node, with any attempt.
 TEST_F(RestoreTest, what_a_process_of_another_account_says_of_its_node_is_not_believed) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root";
   submit("job", waiting_job("job"));
@@ -255,7 +255,7 @@ TEST_F(RestoreTest, what_a_process_of_another_account_says_of_its_node_is_not_be
   fs::create_directories(liar / "n/agent");
   std::ofstream(liar / "agent") << "sleep 1000\n";
   for (const auto& each : fs::directory_iterator(options_.folder / "nodes")) {
-    const fs::path current = agent::NodeFolders(each.path()).current();
+    const fs::path current = node::NodeFolders(each.path()).current();
     if (fs::exists(current)) fs::copy_file(current, liar / "n/agent/current.json");
   }
   constexpr uid_t kNobody = 65'534;

@@ -112,7 +112,7 @@ TEST_F(RetriesTest, a_job_whose_server_was_away_for_longer_than_the_lease_is_que
   service_.reset();
   EXPECT_TRUE(wait_until([&] {
     const auto node = fs::directory_iterator(options_.folder / "nodes")->path();
-    return !fs::is_empty(agent::NodeFolders(node).records());  // The agent has ended it.
+    return !fs::is_empty(node::NodeFolders(node).records());  // The node program has ended it.
   }));
   start();
   EXPECT_EQ(ended("job").execution_state, ExecutionState::kSucceeded) << events_of("job");
@@ -148,7 +148,7 @@ TEST_F(RetriesTest, a_job_without_retries_fails_with_its_node) {
   make_cluster(1);
   submit("job", program("touch $AZ_BATCHAI_MOUNT_ROOT/share/runs; sleep 1000", R"(, "retries": 0)"));
   EXPECT_TRUE(wait_until([&] { return fs::exists(share_ / "runs"); }));
-  for (const auto& node : fs::directory_iterator(options_.folder / "nodes")) ::kill(agent_of(node.path()), SIGSTOP);
+  for (const auto& node : fs::directory_iterator(options_.folder / "nodes")) ::kill(program_of(node.path()), SIGSTOP);
   const resources::Job job = ended("job");
   EXPECT_EQ(job.execution_state, ExecutionState::kFailed);
   EXPECT_EQ(job.attempts, 1);

@@ -55,8 +55,8 @@ struct ServiceOptions : drivers::DriverSettings {
 /// The job service: catalog, scheduler and nodes behind one interface. Clusters are virtual nodes of this machine, or
 /// nodes of another engine: see drivers::Driver.
 ///
-/// What it is about to do stands in the catalog before it is done. When it is destroyed, or killed, jobs and agents go
-/// on; the next service in the same folder takes them over.
+/// What it is about to do stands in the catalog before it is done. When it is destroyed, or killed, jobs and node
+/// programs go on; the next service in the same folder takes them over.
 ///
 /// Jobs and clusters are deleted by a thread of the service, as soon as their jobs have ended. Experiments and
 /// workspaces with jobs that have not finished, and workspaces with clusters, are refused instead: kConflict

@@ -3,9 +3,9 @@
 
 #include <utility>
 
-#include "gyre/jobs/agent/code.h"
-#include "gyre/jobs/agent/container.h"
-#include "gyre/jobs/agent/mounts.h"
+#include "gyre/jobs/node/code.h"
+#include "gyre/jobs/node/container.h"
+#include "gyre/jobs/node/mounts.h"
 #include "gyre/jobs/resources/job_end.h"
 #include "gyre/jobs/resources/service_error.h"
 #include "gyre/jobs/service/internal/accounts.h"
@@ -31,7 +31,7 @@ void check_node_count(const spec::JobSpec& job, const spec::ClusterSpec& cluster
 
 /// A container that the cluster cannot start would be found by the first attempt.
 void check_container(const spec::JobSpec& job, const spec::ClusterSpec& cluster, const std::string& name) {
-  const auto why = agent::why_no_container(job, cluster);
+  const auto why = node::why_no_container(job, cluster);
   if (!why) return;
   throw ServiceError(ServiceError::Kind::kInvalid, "ContainersNotSupported",
                      fmt::format("the job cannot run on cluster '{}': {}", name, *why));
@@ -113,7 +113,7 @@ void check_retry(Ledger& ledger, const catalog::Job& job) GYRE_REQUIRES(ledger.m
 /// A mount that the cluster lacks would be found by the first attempt; it is better told to the one who submits.
 void check_places(const spec::JobSpec& job, const spec::ClusterSpec& cluster, const std::string& name) {
   try {
-    agent::check_mounts(job, cluster);
+    node::check_mounts(job, cluster);
   } catch (const Error& error) {
     throw ServiceError(ServiceError::Kind::kInvalid, "UnusablePath",
                        fmt::format("the job cannot run on cluster '{}': {}", name, error.what()));
@@ -134,7 +134,7 @@ void check_gpus(Dispatcher& dispatcher, const spec::JobSpec& job, const spec::Cl
 /// What a node could not unpack would be found by the first attempt.
 void check_code(const UniqueFd& archive) {
   try {
-    agent::check_code(archive.get());
+    node::check_code(archive.get());
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kIo) throw;
     throw ServiceError(ServiceError::Kind::kInvalid, "UnusableCode", error.what());

@@ -163,7 +163,7 @@ TEST_F(JobServiceTest, a_job_whose_node_is_lost_runs_again_on_another_one) {
   EXPECT_TRUE(wait_until([&] { return fs::exists(share_ / "first"); }));
   const std::string node = service_->nodes(kCluster).front().name;
   const fs::path root = options_.folder / "nodes" / node;
-  ::kill(agent_of(root), SIGSTOP);  // It hangs: it neither renews its lease nor ends.
+  ::kill(program_of(root), SIGSTOP);  // It hangs: it neither renews its lease nor ends.
   const resources::Job job = ended("moved");
   EXPECT_EQ(job.execution_state, ExecutionState::kSucceeded) << events_of("moved");
   EXPECT_EQ(job.attempts, 2);
@@ -344,7 +344,8 @@ TEST_F(JobServiceTest, what_a_killed_service_had_released_is_gone_after_the_next
   for (const auto& entry : fs::directory_iterator(options_.folder / "nodes")) nodes.push_back(entry.path());
   ASSERT_EQ(nodes.size(), 2U);
   {
-    // As far as a release comes that is killed before it is written down, and one killed before the agent has ended.
+    // As far as a release comes that is killed before it is written down, and one killed before the node program has
+    // ended.
     catalog::Catalog catalog = catalog::Catalog::open(options_.folder / "catalog.db");
     for (const fs::path& node : nodes) {
       const auto known = catalog.nodes().find(node.filename().string());

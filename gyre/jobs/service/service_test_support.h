@@ -12,9 +12,9 @@
 #include <memory>
 #include <string>
 
-#include "gyre/jobs/agent/lost_node.h"
-#include "gyre/jobs/agent/node_folders.h"
 #include "gyre/jobs/drivers/test_support.h"
+#include "gyre/jobs/node/lost_node.h"
+#include "gyre/jobs/node/node_folders.h"
 #include "gyre/jobs/resources/service_error.h"
 #include "gyre/jobs/service/service.h"
 #include "gyre/jobs/spec/parse.h"
@@ -53,12 +53,12 @@ class JobServiceTest : public testing::Test {
     end_nodes(options_.folder);
   }
 
-  /// Agents and jobs that a service has left in its folder.
+  /// Node programs and jobs that a service has left in its folder.
   static void end_nodes(const fs::path& folder) {
     std::error_code ignored;
     for (const auto& node : fs::directory_iterator(folder / "nodes", ignored)) {
-      if (const int pid = agent_of(node.path())) ::kill(pid, SIGKILL);
-      agent::abandon_attempt(node.path());
+      if (const int pid = program_of(node.path())) ::kill(pid, SIGKILL);
+      node::abandon_attempt(node.path());
     }
   }
 
@@ -109,8 +109,8 @@ class JobServiceTest : public testing::Test {
     }
     return text;
   }
-  static int agent_of(const fs::path& node) {
-    std::ifstream lock(agent::NodeFolders(node).lock());
+  static int program_of(const fs::path& node) {
+    std::ifstream lock(node::NodeFolders(node).lock());
     int pid = 0;
     lock >> pid;
     return pid;

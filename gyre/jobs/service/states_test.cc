@@ -224,7 +224,7 @@ TEST_F(StatesTest, a_job_whose_node_is_lost_is_queued_again_and_its_start_is_the
                                  "$AZ_BATCHAI_MOUNT_ROOT/share/first; sleep 600")));
   EXPECT_TRUE(wait_until([&] { return fs::exists(share_ / "first"); }));
   const std::string first_start = read(path_of("moved")).at("properties").at("executionInfo").at("startTime");
-  ::kill(agent_of(options_.folder / "nodes" / service_->nodes(kCluster).front().name), SIGSTOP);
+  ::kill(program_of(options_.folder / "nodes" / service_->nodes(kCluster).front().name), SIGSTOP);
   const Json properties = finished("moved");
   EXPECT_EQ(properties.at("executionState"), "succeeded") << events_of("moved");
   EXPECT_GT(properties.at("executionInfo").at("startTime").get<std::string>(), first_start);
@@ -354,12 +354,12 @@ TEST(FullDiskTest, a_full_disk_refuses_changes_and_nothing_is_lost) {
   EXPECT_EQ(status, 0);
 }
 
-// A service whose agents could not live lost job after job, each twenty times, as fast as it could.
-TEST_F(StatesTest, agents_that_die_at_once_are_started_ever_more_slowly_and_the_job_fails_with_the_reason) {
+// A service whose node programs could not live lost job after job, each twenty times, as fast as it could.
+TEST_F(StatesTest, node_programs_that_die_at_once_are_started_ever_more_slowly_and_the_job_fails_with_the_reason) {
   service_.reset();
   options_.gyre_program = (folder_.path() / "broken-gyre").string();
   drivers::conformance::write_file(options_.gyre_program, "#!/bin/sh\necho one >&2\necho two >&2\nexit 3\n");
-  options_.agent_restart_pause = std::chrono::milliseconds(5);
+  options_.restart_pause = std::chrono::milliseconds(5);
   start();
   make_cluster(1);
   submit("j", job_of(1, "true"));

@@ -9,7 +9,7 @@ namespace gyre::jobs::spec {
 
 enum class Secrets {
   kLeftOut,   ///< null, as everybody may see them.
-  kIncluded,  ///< For the service's own records and for its agents, never for an answer or a log.
+  kIncluded,  ///< For the service's own records and for its node programs, never for an answer or a log.
 };
 
 /// The `properties` of a resource in the form of 2018-05-01, defaults written out, durations as ISO 8601. With

@@ -230,8 +230,8 @@ class Repair {
     return query.next() ? query.text(0) : fmt::format("node-{}", id);
   }
 
-  /// Nobody could name it in a command, and no agent could start with it. Behind those of deleted clusters is their
-  /// mark.
+  /// Nobody could name it in a command, and no node program could start with it. Behind those of deleted clusters is
+  /// their mark.
   void repair_names(const char* kind) {
     std::vector<std::pair<Id, std::string>> rows;
     {

@@ -11,8 +11,8 @@
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
 #include "gyre/base/secret_key.h"
-#include "gyre/jobs/agent/mounts.h"
-#include "gyre/jobs/agent/secure_connection.h"
+#include "gyre/jobs/node/mounts.h"
+#include "gyre/jobs/orders/secure_connection.h"
 
 namespace gyre::jobs::drivers {
 
@@ -43,7 +43,7 @@ net::JobKey key_in(const std::filesystem::path& file) {
   Bytes bytes = read_secret(opened.get(), kMostKeyBytes, file.string());
   const WipedAtEnd wiped(bytes);
   try {
-    return agent::key_from_hex(as_text(bytes));
+    return orders::key_from_hex(as_text(bytes));
   } catch (const Error&) {
     throw Error(
         ErrorCode::kCorruptData,
@@ -60,18 +60,18 @@ std::string key_of_attempt(const net::JobKey& key, const std::string& attempt) {
 
 std::string job_of(const std::string& attempt) { return attempt.substr(0, attempt.rfind('-')); }
 
-void check_order(const agent::WorkOrder& order, const agent::NodeFolders& folders) {
-  for (const agent::NodePlace& node : order.nodes) {
-    if (agent::is_plain_name(node.id) && agent::is_plain_name(node.agent_name())) continue;
+void check_order(const orders::WorkOrder& order, const node::NodeFolders& folders) {
+  for (const orders::NodePlace& node : order.nodes) {
+    if (orders::is_plain_name(node.id) && orders::is_plain_name(node.registered_name())) continue;
     throw Error(ErrorCode::kInvalidArgument, fmt::format("'{}' cannot be the name of a node", node.id));
   }
   if (static_cast<int>(order.nodes.size()) != order.job.node_count) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("the job needs {} nodes and was given {}", order.job.node_count, order.nodes.size()));
   }
-  const agent::MountPlan mounts = agent::plan_mounts(order, folders);
-  agent::check_places(order, folders, agent::job_environment(order, folders, {{"HOME", folders.job(order.job_name)}}),
-                      mounts);
+  const node::MountPlan mounts = node::plan_mounts(order, folders);
+  node::check_places(order, folders, node::job_environment(order, folders, {{"HOME", folders.job(order.job_name)}}),
+                     mounts);
 }
 
 }  // namespace gyre::jobs::drivers

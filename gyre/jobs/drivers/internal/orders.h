@@ -3,13 +3,13 @@
 #include <filesystem>
 #include <string>
 
-#include "gyre/jobs/agent/node_folders.h"
-#include "gyre/jobs/agent/work_order.h"
+#include "gyre/jobs/node/node_folders.h"
+#include "gyre/jobs/orders/work_order.h"
 #include "gyre/net/handshake.h"
 
 namespace gyre::jobs::drivers {
 
-/// The key of a service's agents: made once per file, for our user alone. Error(kIo, kInvalidArgument).
+/// The key of a service's node programs: made once per file, for our user alone. Error(kIo, kInvalidArgument).
 net::JobKey key_in(const std::filesystem::path& file);
 /// The secret that the nodes of an attempt share, as WorkOrder::key.
 std::string key_of_attempt(const net::JobKey& key, const std::string& attempt);
@@ -18,6 +18,6 @@ std::string key_of_attempt(const net::JobKey& key, const std::string& attempt);
 std::string job_of(const std::string& attempt);
 
 /// What no driver can run: Error(kInvalidArgument). `order`: completed. `folders`: of its nodes.
-void check_order(const agent::WorkOrder& order, const agent::NodeFolders& folders);
+void check_order(const orders::WorkOrder& order, const node::NodeFolders& folders);
 
 }  // namespace gyre::jobs::drivers

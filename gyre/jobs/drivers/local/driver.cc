@@ -22,19 +22,19 @@
 #include "gyre/base/process.h"
 #include "gyre/base/process_stat.h"
 #include "gyre/base/thread.h"
-#include "gyre/jobs/agent/detached_program.h"
-#include "gyre/jobs/agent/lost_node.h"
-#include "gyre/jobs/agent/mounts.h"
-#include "gyre/jobs/agent/node_folders.h"
-#include "gyre/jobs/agent/strays.h"
 #include "gyre/jobs/drivers/internal/orders.h"
+#include "gyre/jobs/node/detached_program.h"
+#include "gyre/jobs/node/lost_node.h"
+#include "gyre/jobs/node/mounts.h"
+#include "gyre/jobs/node/node_folders.h"
+#include "gyre/jobs/node/strays.h"
 
 namespace gyre::jobs::drivers::local {
 
 namespace {
 
 namespace fs = std::filesystem;
-using agent::NodePlace;
+using orders::NodePlace;
 
 constexpr int kFirstAddress = 2;  // 127.0.0.1 is everybody's.
 /// At what is left of a lost node.
@@ -48,7 +48,7 @@ std::string one_line(std::string text) {
   return text;
 }
 
-internal::FoundGpus search_gpus(const agent::Variables& environment, spdlog::logger& logger) {
+internal::FoundGpus search_gpus(const node::Variables& environment, spdlog::logger& logger) {
   internal::FoundGpus found = internal::find_machine_gpus(environment);
   if (!found.problem.empty()) {
     logger.warn("this machine's GPUs cannot be counted, and jobs see all of them: {}", found.problem);
@@ -81,14 +81,14 @@ LocalDriver::LocalDriver(const LocalOptions& options)
     : options_(options), gpus_(search_gpus(options.environment, *options.logger)) {
   fs::create_directories(options_.folder / "nodes");
   key_ = key_in(options_.folder / "agents.key");
-  agent::HubOptions hub;
+  hub::HubOptions hub;
   hub.endpoint = {net::Endpoint::Kind::kUnix, (options_.folder / "hub.sock").string(), 0};
   hub.key = key_;
   hub.lease = options_.lease;
   hub.margin = options_.margin;
   hub.longest_start = options_.longest_start;
   hub.logger = options_.logger;
-  hub_ = std::make_unique<agent::Hub>(hub);
+  hub_ = std::make_unique<hub::Hub>(hub);
 }
 
 /// Every virtual node has an address of its own: 127.0.0.2 for number 1, and on through 127.0.0.0/8.
@@ -98,12 +98,12 @@ NodePlace LocalDriver::place(const std::string& node, std::int64_t number) const
           .address = fmt::format("127.{}.{}.{}", (place >> 16) & 0xff, (place >> 8) & 0xff, place & 0xff),
           .cores = usable_cores(),
           .gpus = 0,
-          .agent = ""};
+          .registered_as = ""};
 }
 
 void LocalDriver::check(const spec::ClusterSpec& cluster) const {
   for (const auto& [name, directory] : cluster.gyre.mounts) {
-    const auto why = agent::why_not_mountable(directory);
+    const auto why = node::why_not_mountable(directory);
     if (!why) continue;
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("mount '{}': {} on the server's machine, whose virtual nodes the cluster has; make it, or "
@@ -112,8 +112,8 @@ void LocalDriver::check(const spec::ClusterSpec& cluster) const {
   }
 }
 
-agent::NodeFolders LocalDriver::folders(const WorkOrder& order) const {
-  return agent::NodeFolders(node_folder(order.here().id));
+node::NodeFolders LocalDriver::folders(const WorkOrder& order) const {
+  return node::NodeFolders(node_folder(order.here().id));
 }
 
 WorkOrder LocalDriver::completed(WorkOrder order) const {
@@ -121,14 +121,14 @@ WorkOrder LocalDriver::completed(WorkOrder order) const {
   order.shared_folder = (attempt_folder(order.attempt) / "shared").string();
   order.job_mount_root = (attempt_folder(order.attempt) / "mounts").string();
   order.mount_root = (options_.folder / "mounts" / name_of_mounts(order)).string();
-  // Agents of root have mount namespaces.
+  // Node programs of root have mount namespaces.
   if (::geteuid() == 0 && order.nodes.size() > 1) order.jobs_root = (attempt_folder(order.attempt) / "jobs").string();
   order.key = key_of_attempt(key_, order.attempt);
   order.node = 0;
   return order;
 }
 
-std::vector<std::string> LocalDriver::agent_command(const NodePlace& node) const {
+std::vector<std::string> LocalDriver::program_command(const NodePlace& node) const {
   std::vector<std::string> command = {options_.gyre_program,
                                       "agent",
                                       "--service",
@@ -157,7 +157,7 @@ std::vector<Artifact> LocalDriver::plan(const WorkOrder& order) const {
   gpus_.check(whole.job);
   std::vector<Artifact> artifacts;
   for (const NodePlace& node : whole.nodes) {
-    artifacts.push_back({node.id, fmt::format("{}\n", fmt::join(agent_command(node), " "))});
+    artifacts.push_back({node.id, fmt::format("{}\n", fmt::join(program_command(node), " "))});
   }
   return artifacts;
 }
@@ -178,8 +178,8 @@ bool LocalDriver::is_new(const WorkOrder& order) const {
   std::error_code ignored;
   if (gpus_.empty() || fs::exists(gpu_file(order.attempt), ignored)) return false;
   return std::ranges::none_of(order.nodes, [&](const NodePlace& node) {
-    const auto in_hand = agent::order_in_hand(node_folder(node.id));
-    return (in_hand && in_hand->attempt == order.attempt) || agent::has_record(node_folder(node.id), order.attempt);
+    const auto in_hand = node::order_in_hand(node_folder(node.id));
+    return (in_hand && in_hand->attempt == order.attempt) || node::has_record(node_folder(node.id), order.attempt);
   });
 }
 
@@ -187,8 +187,8 @@ void LocalDriver::reattach(const std::vector<WorkOrder>& orders) {
   for (const WorkOrder& each : orders) {
     if (attempts_.contains(each.attempt)) continue;
     WorkOrder order = completed(each);
-    // The agents make what is in them, for the job's user. Those of an attempt that has begun are there; where the disk
-    // is full the others must not keep it from going on.
+    // The node programs make what is in them, for the job's user. Those of an attempt that has begun are there; where
+    // the disk is full the others must not keep it from going on.
     std::error_code ignored;
     fs::create_directories(attempt_folder(order.attempt), ignored);
     fs::create_directories(options_.folder / "mounts", ignored);
@@ -205,17 +205,17 @@ void LocalDriver::take_up(const WorkOrder& order) {
   }
   hub_->submit(order);
   for (const NodePlace& node : order.nodes) {
-    if (agent::is_marked_lost(node_folder(node.id), order.attempt)) {
+    if (node::is_marked_lost(node_folder(node.id), order.attempt)) {
       // By a service before this one, which did not come to the end of it.
       lose(node.id);
       hub_->lose_node(node.id, "the service before this one had given it up");
       continue;
     }
-    const auto [restarts, is_new] = restarts_.try_emplace(node.id, options_.agent_restart_pause);
+    const auto [restarts, is_new] = restarts_.try_emplace(node.id, options_.restart_pause);
     if (!is_new && !absent_.contains(node.id)) continue;  // It is connected.
     absent_.insert(node.id);
-    restarts->second = internal::Restarts(options_.agent_restart_pause);
-    ensure_agent(node.id);
+    restarts->second = internal::Restarts(options_.restart_pause);
+    ensure_program(node.id);
   }
 }
 
@@ -225,7 +225,7 @@ AtNodes LocalDriver::at_nodes(const std::vector<WorkOrder>& asked) const {
   std::map<std::string, std::string> in_hand;  // Attempts by node.
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(options_.folder / "nodes", ignored)) {
-    auto order = agent::order_in_hand(entry.path());
+    auto order = node::order_in_hand(entry.path());
     if (!order) continue;
     in_hand[entry.path().filename()] = order->attempt;
     if (seen.insert(order->attempt).second) found.orders.push_back(*std::move(order));
@@ -234,7 +234,7 @@ AtNodes LocalDriver::at_nodes(const std::vector<WorkOrder>& asked) const {
     const bool known = std::ranges::all_of(order.nodes, [&](const NodePlace& node) {
       const auto here = in_hand.find(node.id);
       return (here != in_hand.end() && here->second == order.attempt) ||
-             agent::has_record(node_folder(node.id), order.attempt);
+             node::has_record(node_folder(node.id), order.attempt);
     });
     if (known) found.known.insert(order.attempt);
   }
@@ -242,18 +242,18 @@ AtNodes LocalDriver::at_nodes(const std::vector<WorkOrder>& asked) const {
 }
 
 std::string LocalDriver::end_strays(const std::set<std::string>& jobs, const std::set<std::string>& in_hand) {
-  return agent::end_strays({.nodes = options_.folder / "nodes",
-                            .is_ours = [&](const std::string& attempt) { return jobs.contains(job_of(attempt)); },
-                            .is_in_hand = [&](const std::string& attempt) { return in_hand.contains(attempt); }});
+  return node::end_strays({.nodes = options_.folder / "nodes",
+                           .is_ours = [&](const std::string& attempt) { return jobs.contains(job_of(attempt)); },
+                           .is_in_hand = [&](const std::string& attempt) { return in_hand.contains(attempt); }});
 }
 
 /// By a thread: one that takes long holds up nobody.
-void LocalDriver::ensure_agent(const std::string& node) {
+void LocalDriver::ensure_program(const std::string& node) {
   if (starting_.contains(node)) return;
-  starting_[node] = start_thread("the start of an agent", [this, node, command = agent_command(places_.at(node))] {
+  starting_[node] = start_thread("the start of an agent", [this, node, command = program_command(places_.at(node))] {
     Start start{.node = node};
     try {
-      start.words = agent::start_detached(command, options_.environment);
+      start.words = node::start_detached(command, options_.environment);
     } catch (const Error& error) {
       start.words.error = fmt::format("it cannot be started: {}", error.what());
     }
@@ -281,7 +281,7 @@ void LocalDriver::hear_of_starts() {
       continue;
     }
     restarts->second.started(now);
-    if (start.words.out.empty()) agent_ended(start.node, one_line(start.words.error));
+    if (start.words.out.empty()) program_ended(start.node, one_line(start.words.error));
   }
 }
 
@@ -289,7 +289,7 @@ LocalDriver::~LocalDriver() {
   for (auto& [node, thread] : starting_) thread.join();
 }
 
-void LocalDriver::agent_ended(const std::string& node, const std::string& words) {
+void LocalDriver::program_ended(const std::string& node, const std::string& words) {
   internal::Restarts& restarts = restarts_.at(node);
   restarts.ended(SteadyClock::now());
   if (!in_use(node)) return;
@@ -298,7 +298,7 @@ void LocalDriver::agent_ended(const std::string& node, const std::string& words)
     hub_->lose_node(node,
                     fmt::format("its agent was started {} times and ended each time{} (its log: {})", restarts.starts(),
                                 said, (node_folder(node) / "agent/agent.log").string()),
-                    agent::NodeLoss::kHopeless);
+                    hub::NodeLoss::kHopeless);
     return;
   }
   if (restarts.pause().count() == 0) return;
@@ -311,8 +311,8 @@ void LocalDriver::agent_ended(const std::string& node, const std::string& words)
   }
 }
 
-agent::LostAttempt LocalDriver::lost_attempt(const std::string& attempt, const std::string& node) const {
-  agent::LostAttempt lost{.attempt = attempt, .node_root = node_folder(node)};
+node::LostAttempt LocalDriver::lost_attempt(const std::string& attempt, const std::string& node) const {
+  node::LostAttempt lost{.attempt = attempt, .node_root = node_folder(node)};
   if (const auto found = attempts_.find(attempt); found != attempts_.end()) {
     for (const std::string& other : found->second) {
       if (other != node && !lost_.contains(other)) lost.other_nodes.push_back(other);
@@ -329,9 +329,9 @@ void LocalDriver::lose(const std::string& node) {
   for (const auto& [attempt, nodes] : attempts_) {
     if (std::ranges::find(nodes, node) == nodes.end()) continue;
     ending.attempts.push_back(attempt);
-    agent::mark_lost(lost_attempt(attempt, node));
+    node::mark_lost(lost_attempt(attempt, node));
   }
-  if (ending.attempts.empty()) ending.attempts.emplace_back();  // Its agent goes all the same.
+  if (ending.attempts.empty()) ending.attempts.emplace_back();  // Its node program goes all the same.
 }
 
 void LocalDriver::go_on_ending() {
@@ -341,7 +341,7 @@ void LocalDriver::go_on_ending() {
     ending.next_look = now + kBetweenLooks;
     std::vector<pid_t> left;
     for (const std::string& attempt : ending.attempts) {
-      std::ranges::copy(agent::end_lost_attempt(lost_attempt(attempt, node)), std::back_inserter(left));
+      std::ranges::copy(node::end_lost_attempt(lost_attempt(attempt, node)), std::back_inserter(left));
     }
     if (left.empty()) return true;
     if (ending.noted || now - ending.since < kLongestQuietEnding) return false;
@@ -372,21 +372,21 @@ bool LocalDriver::in_use(const std::string& node) const {
       attempts_, [&](const auto& attempt) { return std::ranges::find(attempt.second, node) != attempt.second.end(); });
 }
 
-bool LocalDriver::may_start_agent(const std::string& node) const {
+bool LocalDriver::may_start_program(const std::string& node) const {
   return in_use(node) && !lost_.contains(node) && !starting_.contains(node) && !restarts_.at(node).exhausted();
 }
 
 /// Also one that was killed before it had come to the hub, and left no trace there.
-void LocalDriver::ensure_absent_agents() {
+void LocalDriver::ensure_absent_programs() {
   for (const std::string& node : absent_) {
-    if (may_start_agent(node) && restarts_.at(node).is_due(SteadyClock::now())) ensure_agent(node);
+    if (may_start_program(node) && restarts_.at(node).is_due(SteadyClock::now())) ensure_program(node);
   }
 }
 
 Deadline LocalDriver::next_start(Deadline deadline) const {
   auto next = deadline.when();
   for (const std::string& node : absent_) {
-    if (!may_start_agent(node)) continue;
+    if (!may_start_program(node)) continue;
     const auto start = restarts_.at(node).next();
     next = std::min(next.value_or(start), start);
   }
@@ -400,22 +400,22 @@ std::vector<Event> LocalDriver::watch(Deadline deadline) {
   do {
     for (Event& event : hub_->take_events(next_start(deadline))) {
       const auto restarts = restarts_.find(event.node);
-      if (event.kind == Event::Kind::kAgentCame) absent_.erase(event.node);
-      if (event.kind == Event::Kind::kAgentCame && released_.contains(event.node)) hub_->dismiss(event.node);
-      if (event.kind == Event::Kind::kAgentCame && restarts != restarts_.end()) {
+      if (event.kind == Event::Kind::kNodeCame) absent_.erase(event.node);
+      if (event.kind == Event::Kind::kNodeCame && released_.contains(event.node)) hub_->dismiss(event.node);
+      if (event.kind == Event::Kind::kNodeCame && restarts != restarts_.end()) {
         restarts->second.came(SteadyClock::now());
       }
-      if (event.kind == Event::Kind::kAgentGone && restarts != restarts_.end()) {
+      if (event.kind == Event::Kind::kNodeGone && restarts != restarts_.end()) {
         absent_.insert(event.node);
-        agent_ended(event.node, "");
+        program_ended(event.node, "");
       }
-      if (event.kind == Event::Kind::kAgentGone && released_.contains(event.node)) forget_node(event.node);
+      if (event.kind == Event::Kind::kNodeGone && released_.contains(event.node)) forget_node(event.node);
       if (event.kind == Event::Kind::kNodeLost) lose(event.node);
       (event.kind == Event::Kind::kEnded ? held_ : told).push_back(std::move(event));
     }
     hear_of_starts();
     go_on_ending();
-    ensure_absent_agents();
+    ensure_absent_programs();
     forget_released();
     std::ranges::move(std::exchange(notes_, {}), std::back_inserter(told));
     auto ends = std::exchange(held_, {});
@@ -424,15 +424,15 @@ std::vector<Event> LocalDriver::watch(Deadline deadline) {
   return told;
 }
 
-bool LocalDriver::has_agent(const std::string& node) const {
+bool LocalDriver::has_program(const std::string& node) const {
   int pid = 0;
-  std::ifstream(agent::NodeFolders(node_folder(node)).lock()) >> pid;
-  return pid > 1 && agent::is_agent_of(pid, node_folder(node));
+  std::ifstream(node::NodeFolders(node_folder(node)).lock()) >> pid;
+  return pid > 1 && node::is_program_of(pid, node_folder(node));
 }
 
 void LocalDriver::release(const std::string& node) {
   hub_->dismiss(node);
-  if (has_agent(node) || starting_.contains(node)) {
+  if (has_program(node) || starting_.contains(node)) {
     released_.insert(node);
   } else {
     forget_node(node);
@@ -449,10 +449,10 @@ void LocalDriver::retain(const std::set<std::string>& nodes) {
   for (const std::string& node : left) release(node);
 }
 
-/// Also those whose agents ended without having come to this hub.
+/// Also those whose node programs ended without having come to this hub.
 void LocalDriver::forget_released() {
   for (const std::string& node : std::set<std::string>(released_)) {
-    if (!has_agent(node) && !starting_.contains(node)) forget_node(node);
+    if (!has_program(node) && !starting_.contains(node)) forget_node(node);
   }
 }
 
@@ -463,7 +463,7 @@ void LocalDriver::forget_node(const std::string& node) {
   lost_.erase(node);
   places_.erase(node);
   try {
-    agent::remove_node(node_folder(node));
+    node::remove_node(node_folder(node));
   } catch (const Error& error) {
     options_.logger->warn("{}", error.what());
   }
@@ -480,7 +480,7 @@ void LocalDriver::acknowledge(const std::string& attempt) {
     for (const std::string& node : ended->second) {
       const auto restarts = restarts_.find(node);  // None where the attempt could not be started.
       if (restarts == restarts_.end() || absent_.contains(node)) continue;
-      restarts->second = internal::Restarts(options_.agent_restart_pause);
+      restarts->second = internal::Restarts(options_.restart_pause);
     }
     attempts_.erase(ended);
   }

@@ -12,9 +12,9 @@
 #include "gyre/base/file.h"
 #include "gyre/base/process.h"
 #include "gyre/base/random.h"
-#include "gyre/jobs/agent/lost_node.h"
-#include "gyre/jobs/agent/node_folders.h"
 #include "gyre/jobs/drivers/driver_conformance.h"
+#include "gyre/jobs/node/lost_node.h"
+#include "gyre/jobs/node/node_folders.h"
 
 namespace gyre::jobs::drivers {
 namespace {
@@ -35,22 +35,22 @@ class LocalFixture {
   ~LocalFixture() {
     driver_.reset();
     for (const auto& node : places(3)) {
-      if (const int pid = agent_pid(node.id)) ::kill(pid, SIGKILL);
-      agent::abandon_attempt(options_.folder / "nodes" / node.id);
+      if (const int pid = program_pid(node.id)) ::kill(pid, SIGKILL);
+      node::abandon_attempt(options_.folder / "nodes" / node.id);
     }
   }
   LocalFixture(const LocalFixture&) = delete;
   LocalFixture& operator=(const LocalFixture&) = delete;
 
   Driver& driver() { return *driver_; }
-  std::vector<agent::NodePlace> places(int count) const { return local::local_nodes(count); }
+  std::vector<orders::NodePlace> places(int count) const { return local::local_nodes(count); }
   void restart() {
     driver_.reset();
     driver_ = std::make_unique<local::LocalDriver>(options_);
   }
-  void kill_agent(const std::string& node) const { signal_agent(node, SIGKILL); }
+  void kill_program(const std::string& node) const { signal_program(node, SIGKILL); }
   /// It hangs: it neither renews its lease nor ends.
-  void lose_node(const std::string& node) const { signal_agent(node, SIGSTOP); }
+  void lose_node(const std::string& node) const { signal_program(node, SIGSTOP); }
   fs::path node_folder(const std::string& node) const { return options_.folder / "nodes" / node; }
 
   std::vector<std::string> processes_of(const std::string& attempt) const {
@@ -65,13 +65,13 @@ class LocalFixture {
 
  private:
   /// One that has not come yet is nobody.
-  void signal_agent(const std::string& node, int signal) const {
-    if (const int pid = agent_pid(node); pid > 1) ::kill(pid, signal);
+  void signal_program(const std::string& node, int signal) const {
+    if (const int pid = program_pid(node); pid > 1) ::kill(pid, signal);
   }
 
-  int agent_pid(const std::string& node) const {
+  int program_pid(const std::string& node) const {
     int pid = 0;
-    std::ifstream(agent::NodeFolders(node_folder(node)).lock()) >> pid;
+    std::ifstream(node::NodeFolders(node_folder(node)).lock()) >> pid;
     return pid;
   }
 
@@ -282,7 +282,7 @@ TEST_F(LocalJobs, the_processes_of_an_attempt_load_few_libraries) {
   EXPECT_EQ(attempts, 1);
   EXPECT_EQ(launches_of("node-0").size(), 1U);
   for (const int pid : launches_of("node-0")) expect_light(fmt::format("/proc/{}", pid));
-  driver().cancel(order.attempt, agent::StopReason::kRequest, std::chrono::seconds(0));
+  driver().cancel(order.attempt, orders::StopReason::kRequest, std::chrono::seconds(0));
   wait_for_end(order.attempt);
   expect_nothing_left(order);
 }

@@ -16,7 +16,7 @@
 namespace gyre::jobs::drivers::local::internal {
 namespace {
 
-using agent::WorkOrder;
+using orders::WorkOrder;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;

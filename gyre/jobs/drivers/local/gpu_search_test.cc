@@ -28,7 +28,7 @@ class GpuSearch : public testing::Test {
   void add_program(const std::string& script) {
     write_file(folder_.path() / "bin/nvidia-smi", "#!/bin/bash\n" + script + "\n");
   }
-  FoundGpus found(agent::Variables more = {}) {
+  FoundGpus found(node::Variables more = {}) {
     more["PATH"] = (folder_.path() / "bin").string() + ":/usr/bin:/bin";
     return find_machine_gpus(more, devices(), limit_);
   }

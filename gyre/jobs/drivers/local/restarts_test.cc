@@ -1,4 +1,4 @@
-// An agent that dies at once was started again without end and without a pause, and each turn lost a job.
+// A node program that dies at once was started again without end and without a pause, and each turn lost a job.
 #include "gyre/jobs/drivers/local/internal/restarts.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ TEST(Restarts, pauses_double_until_it_is_given_up) {
   EXPECT_EQ(pauses_s, (std::vector<std::int64_t>{0, 1, 2, 4, 8, 16}));
 }
 
-TEST(Restarts, an_agent_that_was_killed_after_a_long_life_is_started_at_once) {
+TEST(Restarts, a_node_program_that_was_killed_after_a_long_life_is_started_at_once) {
   Restarts restarts(seconds(1));
   Restarts::Time now{};
   for (int i = 0; i < 4; ++i) restarts.started(now);
@@ -35,7 +35,7 @@ TEST(Restarts, an_agent_that_was_killed_after_a_long_life_is_started_at_once) {
   EXPECT_FALSE(restarts.exhausted());
 }
 
-TEST(Restarts, an_agent_that_has_not_come_gets_a_second) {
+TEST(Restarts, a_node_program_that_has_not_come_gets_a_second) {
   Restarts restarts(seconds(1));
   Restarts::Time now{};
   restarts.started(now);

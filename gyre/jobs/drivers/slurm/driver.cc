@@ -19,12 +19,12 @@
 #include "gyre/base/checksum.h"
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
-#include "gyre/jobs/agent/node_report.h"
-#include "gyre/jobs/agent/secure_connection.h"
 #include "gyre/jobs/drivers/internal/orders.h"
 #include "gyre/jobs/drivers/slurm/internal/queue.h"
 #include "gyre/jobs/drivers/slurm/internal/script.h"
 #include "gyre/jobs/drivers/slurm/internal/strays.h"
+#include "gyre/jobs/orders/node_report.h"
+#include "gyre/jobs/orders/secure_connection.h"
 #include "gyre/jobs/resources/job_end.h"
 #include "gyre/net/socket.h"
 
@@ -37,15 +37,15 @@ using Clock = SteadyClock;
 
 constexpr int kMostNodes = 4096;
 constexpr std::chrono::milliseconds kSlice{200};
-constexpr std::chrono::seconds kStopPatience{30};  // Beyond the grace, with agents that were told to stop.
-constexpr std::chrono::seconds kLongestLeave{5};   // Of agents, when the service ends.
+constexpr std::chrono::seconds kStopPatience{30};  // Beyond the grace, with node programs that were told to stop.
+constexpr std::chrono::seconds kLongestLeave{5};   // Of node programs, when the service ends.
 constexpr std::size_t kMostWords = 600;
 
 /// What programs of a login need; nothing else of the service's environment gets into Slurm's records.
-agent::Variables for_slurm(const agent::Variables& all) {
+node::Variables for_slurm(const node::Variables& all) {
   constexpr std::array kNames = {"PATH", "HOME",        "USER",       "LOGNAME",         "SHELL",     "LANG",
                                  "TZ",   "VIRTUAL_ENV", "SLURM_CONF", "LD_LIBRARY_PATH", "PYTHONPATH"};
-  agent::Variables some;
+  node::Variables some;
   for (const auto& [name, value] : all) {
     if (std::ranges::find(kNames, name) != kNames.end() || name.starts_with("LC_")) some[name] = value;
   }
@@ -79,7 +79,7 @@ fs::path home_of(const SlurmOptions& options) {
   const fs::path note = options.folder / "shared_folder";
   std::string name;
   std::getline(std::ifstream(note), name);
-  if (!agent::is_plain_name(name)) {
+  if (!orders::is_plain_name(name)) {
     name = "gyre-" + hex_of(net::make_random_key()).substr(0, 16);
     write_text(note, name + "\n");
   }
@@ -97,11 +97,11 @@ std::string own_address(const SlurmOptions& options) {
   return name.data();
 }
 
-agent::HubOptions hub_options(const SlurmOptions& options, const net::JobKey& key) {
-  agent::HubOptions hub;
+hub::HubOptions hub_options(const SlurmOptions& options, const net::JobKey& key) {
+  hub::HubOptions hub;
   const std::string address = own_address(options);
   // A host's own name often leads to itself alone.
-  hub.endpoint = {net::Endpoint::Kind::kTcp, agent::is_numeric_address(address) ? address : "0.0.0.0",
+  hub.endpoint = {net::Endpoint::Kind::kTcp, orders::is_numeric_address(address) ? address : "0.0.0.0",
                   static_cast<std::uint16_t>(options.port)};
   hub.key = key;
   hub.lease = options.lease;
@@ -111,7 +111,7 @@ agent::HubOptions hub_options(const SlurmOptions& options, const net::JobKey& ke
   return hub;
 }
 
-/// The last words of Slurm and of agents that could not start.
+/// The last words of Slurm and of node programs that could not start.
 std::string end_of(const fs::path& file) {
   std::ifstream stream(file, std::ios::binary);
   if (!stream) return "";
@@ -169,14 +169,14 @@ class SlurmDriver::Work {
     order.key = key_of_attempt(key_, order.attempt);
     order.node = 0;
     for (std::size_t node = 0; node < order.nodes.size(); ++node) {
-      order.nodes[node].agent = agent_name(order.attempt, static_cast<int>(node));
+      order.nodes[node].registered_as = registered_name(order.attempt, static_cast<int>(node));
     }
     return order;
   }
 
   std::vector<Artifact> plan(const WorkOrder& order) const {
     const WorkOrder whole = completed(order);
-    check_order(whole, agent::NodeFolders(node_root(options_, whole.attempt)));
+    check_order(whole, node::NodeFolders(node_root(options_, whole.attempt)));
     std::string arguments = "sbatch";
     for (const std::string& argument : sbatch_arguments(options_, home_, whole)) arguments += " " + argument;
     return {{"sbatch", arguments + "\n"},
@@ -223,7 +223,7 @@ class SlurmDriver::Work {
     Attempt& attempt = found->second;
     if (!attempt.stop) attempt.stop = reason;
     hub_.stop(name, reason, grace);
-    // Where no agent can say how it goes, nothing has begun.
+    // Where no node program can say how it goes, nothing has begun.
     if (!attempt.complete && !attempt.taken_over) return queue_.cancel(name);
     attempt.cancel_at = Clock::now() + grace + kStopPatience;
   }
@@ -232,7 +232,7 @@ class SlurmDriver::Work {
     const auto found = attempts_.find(name);
     if (found == attempts_.end()) return;
     hub_.acknowledge(name);
-    for (const agent::NodePlace& node : found->second.order.nodes) hub_.dismiss(node.agent_name());
+    for (const orders::NodePlace& node : found->second.order.nodes) hub_.dismiss(node.registered_name());
     attempts_.erase(found);
     forget(name);
   }
@@ -256,7 +256,7 @@ class SlurmDriver::Work {
   struct Attempt {
     WorkOrder order;
     bool taken_over = false;     ///< From a service before us.
-    std::set<std::string> came;  ///< Agents.
+    std::set<std::string> came;  ///< Node programs.
     bool complete = false;       ///< All of them came at some time.
     bool ended = false;
     std::optional<StopReason> stop;
@@ -288,10 +288,10 @@ class SlurmDriver::Work {
     queue_.forget(attempt);
   }
 
-  Attempt* attempt_of_agent(const std::string& agent, std::string* node) {
+  Attempt* attempt_of_program(const std::string& program, std::string* node) {
     for (auto& [name, attempt] : attempts_) {
-      for (const agent::NodePlace& place : attempt.order.nodes) {
-        if (place.agent_name() != agent) continue;
+      for (const orders::NodePlace& place : attempt.order.nodes) {
+        if (place.registered_name() != program) continue;
         *node = place.id;
         return &attempt;
       }
@@ -301,11 +301,11 @@ class SlurmDriver::Work {
 
   void hear(Event event, std::vector<Event>& told) {
     using Kind = Event::Kind;
-    if (event.kind == Kind::kAgentCame || event.kind == Kind::kAgentGone || event.kind == Kind::kNodeLost) {
-      const std::string agent = event.node;
-      Attempt* attempt = attempt_of_agent(agent, &event.node);
+    if (event.kind == Kind::kNodeCame || event.kind == Kind::kNodeGone || event.kind == Kind::kNodeLost) {
+      const std::string program = event.node;
+      Attempt* attempt = attempt_of_program(program, &event.node);
       if (attempt == nullptr) return;
-      if (event.kind == Kind::kAgentCame) attempt->came.insert(agent);
+      if (event.kind == Kind::kNodeCame) attempt->came.insert(program);
       attempt->complete = attempt->complete || attempt->came.size() == attempt->order.nodes.size();
       // A node is a name here; what was lost is Slurm's, and the attempt's end says so.
       if (event.kind == Kind::kNodeLost) return;
@@ -357,8 +357,8 @@ class SlurmDriver::Work {
     }
   }
 
-  static agent::ExitRecord record_of_error(const std::string& message) {
-    agent::ExitRecord record;
+  static orders::ExitRecord record_of_error(const std::string& message) {
+    orders::ExitRecord record;
     record.exit_code = resources::kNotTheJobsExitCode;
     record.error = resources::ResourceError{resources::error_code::kInternal, message, {{"engine", "slurm"}}};
     record.started_us = record.ended_us = wall_clock_us();
@@ -366,8 +366,8 @@ class SlurmDriver::Work {
   }
 
   /// Of a node on which nothing had begun when the attempt was to end.
-  static agent::ExitRecord record_of_stop(StopReason reason) {
-    agent::ExitRecord record;
+  static orders::ExitRecord record_of_stop(StopReason reason) {
+    orders::ExitRecord record;
     record.exit_code = resources::kTerminatedExitCode;
     record.asked_to_end = true;
     if (reason == StopReason::kRequest || reason == StopReason::kWallClock) {
@@ -378,46 +378,46 @@ class SlurmDriver::Work {
     return record;
   }
 
-  void end_node(const Attempt& attempt, const agent::NodePlace& node, const agent::ExitRecord& record) {
-    agent::NodeReport report;
+  void end_node(const Attempt& attempt, const orders::NodePlace& node, const orders::ExitRecord& record) {
+    orders::NodeReport report;
     report.attempt = attempt.order.attempt;
-    report.phase = agent::Phase::kEnded;
+    report.phase = orders::Phase::kEnded;
     report.record = record;
-    hub_.report(node.agent_name(), report);
+    hub_.report(node.registered_name(), report);
   }
 
-  void end_all(const Attempt& attempt, const agent::ExitRecord& record) {
-    for (const agent::NodePlace& node : attempt.order.nodes) end_node(attempt, node, record);
+  void end_all(const Attempt& attempt, const orders::ExitRecord& record) {
+    for (const orders::NodePlace& node : attempt.order.nodes) end_node(attempt, node, record);
   }
 
-  /// Slurm's job is over: no agent will come any more, and what they have left written is all there is.
+  /// Slurm's job is over: no node program will come any more, and what they have left written is all there is.
   void settle(const Attempt& attempt, const std::string& state) {
     const std::string& name = attempt.order.attempt;
     std::error_code ignored;
     const bool began = fs::exists(home_.started(name), ignored) || attempt.complete;
     const std::string what =
         fmt::format("Slurm's job {} is over ({}){}", attempt.slurm_job, state, end_of(home_.output(name)));
-    for (const agent::NodePlace& node : attempt.order.nodes) {
+    for (const orders::NodePlace& node : attempt.order.nodes) {
       if (const auto report = stored_report(name, node)) {
-        hub_.report(node.agent_name(), *report);
+        hub_.report(node.registered_name(), *report);
       } else if (attempt.stop && !began) {
         end_node(attempt, node, record_of_stop(*attempt.stop));
       } else if (attempt.stop || is_loss(state) || state == "COMPLETED" || (state == "UNKNOWN" && began)) {
-        // Agents end by themselves, and well, only when they have not found the service for long.
-        hub_.lose_node(node.agent_name(), what);
+        // Node programs end by themselves, and well, only when they have not found the service for long.
+        hub_.lose_node(node.registered_name(), what);
       } else {
-        // Somebody has cancelled it, or the agent cannot start: it would not go better again.
+        // Somebody has cancelled it, or the node program cannot start: it would not go better again.
         end_node(attempt, node, record_of_error(what));
       }
     }
   }
 
-  std::optional<agent::NodeReport> stored_report(const std::string& attempt, const agent::NodePlace& node) const {
-    const fs::path file = home_.records(attempt) / (node.agent_name() + ".json");
+  std::optional<orders::NodeReport> stored_report(const std::string& attempt, const orders::NodePlace& node) const {
+    const fs::path file = home_.records(attempt) / (node.registered_name() + ".json");
     std::error_code ignored;
     if (!fs::exists(file, ignored)) return std::nullopt;
     try {
-      return agent::read_node_report(file);
+      return orders::read_node_report(file);
     } catch (const Error& error) {
       options_.logger->error("the record {} cannot be read: {}", file.string(), error.what());
       return std::nullopt;
@@ -435,9 +435,9 @@ class SlurmDriver::Work {
       const bool late = attempt.runs_since && now - *attempt.runs_since >= options_.longest_start;
       if (!late || attempt.came.size() == attempt.order.nodes.size()) continue;
       attempt.runs_since.reset();
-      for (const agent::NodePlace& node : attempt.order.nodes) {
-        if (attempt.came.contains(node.agent_name())) continue;
-        hub_.lose_node(node.agent_name(),
+      for (const orders::NodePlace& node : attempt.order.nodes) {
+        if (attempt.came.contains(node.registered_name())) continue;
+        hub_.lose_node(node.registered_name(),
                        fmt::format("its agent has not come although Slurm's job {} runs; can the nodes reach {}?{}",
                                    attempt.slurm_job, own_address(options_), end_of(home_.output(name))));
       }
@@ -447,7 +447,7 @@ class SlurmDriver::Work {
   const SlurmOptions options_;
   const Home home_;
   const net::JobKey key_;
-  agent::Hub hub_;
+  hub::Hub hub_;
   Queue queue_;
   UniqueFd epoll_;
   std::map<std::string, Attempt> attempts_;  // Whose end is not acknowledged.
@@ -457,8 +457,8 @@ class SlurmDriver::Work {
 SlurmDriver::SlurmDriver(const SlurmOptions& options) : work_(std::make_unique<Work>(options)) {}
 SlurmDriver::~SlurmDriver() = default;
 
-agent::NodePlace SlurmDriver::place(const std::string& node, std::int64_t /*number*/) const {
-  return {.id = node, .address = "", .cores = 1, .gpus = 0, .agent = ""};
+orders::NodePlace SlurmDriver::place(const std::string& node, std::int64_t /*number*/) const {
+  return {.id = node, .address = "", .cores = 1, .gpus = 0, .registered_as = ""};
 }
 void SlurmDriver::check_job(const spec::JobSpec& job, const spec::ClusterSpec& cluster) const {
   const auto gres = cluster.gyre.driver_options.find("gres");
@@ -469,8 +469,8 @@ void SlurmDriver::check_job(const spec::JobSpec& job, const spec::ClusterSpec& c
                           gres->second));
 }
 WorkOrder SlurmDriver::completed(WorkOrder order) const { return work_->completed(std::move(order)); }
-agent::NodeFolders SlurmDriver::folders(const WorkOrder& order) const {
-  return agent::NodeFolders(node_root(work_->options(), order.attempt));
+node::NodeFolders SlurmDriver::folders(const WorkOrder& order) const {
+  return node::NodeFolders(node_root(work_->options(), order.attempt));
 }
 int SlurmDriver::most_nodes() const { return kMostNodes; }
 std::vector<Artifact> SlurmDriver::plan(const WorkOrder& order) const { return work_->plan(order); }

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "gyre/base/log.h"
-#include "gyre/jobs/agent/expansion.h"
 #include "gyre/jobs/drivers/driver.h"
+#include "gyre/jobs/node/expansion.h"
 
 namespace gyre::jobs::drivers::slurm {
 
@@ -21,13 +21,14 @@ struct SlurmOptions {
   int port = 0;                                ///< 0: any.
   std::string gyre = "gyre";                   ///< The program on the nodes.
   std::map<std::string, std::string> sbatch;   ///< Options of sbatch by name: "partition", "account", "time", …
-  agent::Variables environment;                ///< Of Slurm's commands, and of the agents.
+  node::Variables environment;                 ///< Of Slurm's commands, and of the node programs.
   std::string job_user = "nobody";             ///< As whom jobs run where the service is root.
   std::chrono::milliseconds lease{60'000};
   std::chrono::milliseconds margin{10'000};
-  std::chrono::milliseconds poll{1'000};            ///< How often Slurm is asked while it has jobs of ours.
-  std::chrono::milliseconds longest_start{60'000};  ///< From the start of Slurm's job until all agents have come.
-  std::chrono::seconds give_up{60};                 ///< Agents without a job and a service end after so long.
+  std::chrono::milliseconds poll{1'000};  ///< How often Slurm is asked while it has jobs of ours.
+  std::chrono::milliseconds longest_start{
+      60'000};                       ///< From the start of Slurm's job until all node programs have come.
+  std::chrono::seconds give_up{60};  ///< Node programs without a job and a service end after so long.
   Logger logger = null_logger();
 };
 
@@ -36,20 +37,20 @@ SlurmOptions options_from(const std::map<std::string, std::string>& driver_optio
 
 /// Nodes that Slurm gives. Each attempt is one job of Slurm, which runs `gyre agent` on each of its nodes; the caller's
 /// nodes are only names, and which of Slurm's nodes they are Slurm decides for each attempt anew. Slurm is asked only
-/// whether its job waits, runs or is over: how an attempt ended its agents tell, through the hub, or through the exit
-/// records that they leave in the shared folder.
+/// whether its job waits, runs or is over: how an attempt ended its node programs tell, through the hub, or through the
+/// exit records that they leave in the shared folder.
 class SlurmDriver final : public Driver {
  public:
   /// Error(kInvalidArgument) when the shared folder is none; Error(kIo). One driver at a time in a folder: the caller
   /// sees to that.
   explicit SlurmDriver(const SlurmOptions& options);
-  /// Leaves agents and attempts as they are.
+  /// Leaves node programs and attempts as they are.
   ~SlurmDriver() override;
 
-  agent::NodePlace place(const std::string& node, std::int64_t number) const override;
+  orders::NodePlace place(const std::string& node, std::int64_t number) const override;
   void check_job(const spec::JobSpec& job, const spec::ClusterSpec& cluster) const override;
   WorkOrder completed(WorkOrder order) const override;
-  agent::NodeFolders folders(const WorkOrder& order) const override;
+  node::NodeFolders folders(const WorkOrder& order) const override;
   int most_nodes() const override;
   std::vector<Artifact> plan(const WorkOrder& order) const override;
   void submit(const WorkOrder& order) override;

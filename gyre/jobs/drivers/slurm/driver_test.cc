@@ -63,8 +63,8 @@ class SlurmFixture {
   SlurmFixture& operator=(const SlurmFixture&) = delete;
 
   Driver& driver() { return *driver_; }
-  std::vector<agent::NodePlace> places(int count) const {
-    std::vector<agent::NodePlace> places;
+  std::vector<orders::NodePlace> places(int count) const {
+    std::vector<orders::NodePlace> places;
     for (int i = 0; i < count; ++i) places.push_back(driver_->place("node-" + std::to_string(i), i + 1));
     return places;
   }
@@ -73,9 +73,9 @@ class SlurmFixture {
     driver_ = std::make_unique<slurm::SlurmDriver>(options_);
   }
   void end() { driver_.reset(); }
-  void kill_agent(const std::string& node) const { signal_agent(node, SIGKILL); }
+  void kill_program(const std::string& node) const { signal_program(node, SIGKILL); }
   /// It hangs: it neither renews its lease nor ends.
-  void lose_node(const std::string& node) const { signal_agent(node, SIGSTOP); }
+  void lose_node(const std::string& node) const { signal_program(node, SIGSTOP); }
 
   std::vector<std::string> processes_of(const std::string& attempt) const {
     std::vector<std::string> found;
@@ -89,8 +89,8 @@ class SlurmFixture {
   const slurm::SlurmOptions& options() const { return options_; }
 
  private:
-  /// Slurm's node is any; the agent's name ends with the number of its place.
-  void signal_agent(const std::string& node, int signal) const {
+  /// Slurm's node is any; the node program's name ends with the number of its place.
+  void signal_program(const std::string& node, int signal) const {
     const std::string number = node.substr(node.rfind('-'));
     for (const auto& host : fs::directory_iterator(cluster_ / "nodes")) {
       for (const auto& root : fs::directory_iterator(host.path())) {
@@ -176,7 +176,7 @@ TEST_F(SlurmJobs, a_job_that_somebody_cancels_in_slurm_fails_and_leaves_nothing)
   expect_nothing_left(order);
 }
 
-// The record in the shared folder is the truth when neither agent nor Slurm's job is there any more.
+// The record in the shared folder is the truth when neither node program nor Slurm's job is there any more.
 TEST_F(SlurmJobs, an_end_is_known_when_slurms_job_is_long_over) {
   const WorkOrder order = this->order("long-over", 1, line("echo done; exit 6"));
   driver().submit(order);

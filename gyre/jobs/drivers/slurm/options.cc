@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "gyre/base/error.h"
-#include "gyre/jobs/agent/work_order.h"
 #include "gyre/jobs/drivers/slurm/driver.h"
+#include "gyre/jobs/orders/work_order.h"
 
 namespace gyre::jobs::drivers::slurm {
 
@@ -53,7 +53,7 @@ SlurmOptions options_from(const std::map<std::string, std::string>& driver_optio
     } else if (name == "node_folder") {
       options.node_folder = folder(name, value);
     } else if (name == "address") {
-      if (!agent::is_address(value)) refuse(name, fmt::format("must be an address or a host name, not '{}'", value));
+      if (!orders::is_address(value)) refuse(name, fmt::format("must be an address or a host name, not '{}'", value));
       options.address = value;
     } else if (name == "port") {
       options.port = number(name, value, 1, 65'535);

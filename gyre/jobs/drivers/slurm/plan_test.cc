@@ -44,7 +44,7 @@ WorkOrder an_order() {
   return order;
 }
 
-TEST(SlurmScripts, an_attempt_is_one_job_with_one_agent_on_each_node) {
+TEST(SlurmScripts, an_attempt_is_one_job_with_one_node_program_on_each_node) {
   SlurmOptions options;
   options.sbatch = {{"partition", "gpu"}};
   options.gyre = "/opt/it's gyre";
@@ -71,7 +71,7 @@ TEST(SlurmScripts, a_time_of_the_sites_own_is_handed_on) {
 
 TEST(SlurmScripts, the_gpus_that_a_job_asks_for_are_slurms_to_give) {
   SlurmOptions options;
-  agent::WorkOrder order = an_order();
+  orders::WorkOrder order = an_order();
   EXPECT_THAT(sbatch_arguments(options, Home("/h"), order), testing::Not(Contains(HasSubstr("gres"))));
   order.job.gpus_per_node = 0;
   EXPECT_THAT(sbatch_arguments(options, Home("/h"), order), testing::Not(Contains(HasSubstr("gres"))));

@@ -272,10 +272,10 @@ void Dispatcher::act(const scheduler::Decision& decision) {
   if (const auto* action = std::get_if<scheduler::StartJob>(&decision.action)) {
     start(*action, cause);
   } else if (const auto* requeue = std::get_if<scheduler::RequeueJob>(&decision.action)) {
-    end(requeue->job, requeue->attempt, EndIntent::kRequeue, agent::StopReason::kPreempted, cause);
+    end(requeue->job, requeue->attempt, EndIntent::kRequeue, orders::StopReason::kPreempted, cause);
   } else if (const auto* terminate = std::get_if<scheduler::TerminateJob>(&decision.action)) {
-    const auto reason = decision.reason == scheduler::Reason::kWallClockLimit ? agent::StopReason::kWallClock
-                                                                              : agent::StopReason::kRequest;
+    const auto reason = decision.reason == scheduler::Reason::kWallClockLimit ? orders::StopReason::kWallClock
+                                                                              : orders::StopReason::kRequest;
     end(terminate->job, terminate->attempt, EndIntent::kTerminate, reason, cause);
   } else if (const auto* allocated = std::get_if<scheduler::AllocateNodes>(&decision.action)) {
     allocate(*allocated, cause);
@@ -289,7 +289,7 @@ void Dispatcher::start(const scheduler::StartJob& action, const Cause& cause) {
   ledger_.started[attempt.id] = SteadyClock::now();
 }
 
-void Dispatcher::end(Id job, int attempt, EndIntent intent, agent::StopReason reason, const Cause& cause) {
+void Dispatcher::end(Id job, int attempt, EndIntent intent, orders::StopReason reason, const Cause& cause) {
   for (const Attempt& each : ledger_.catalog.attempts().list(job)) {
     if (each.number != attempt) continue;
     ledger_.catalog.attempts().plan_end(each.id, intent, cause);

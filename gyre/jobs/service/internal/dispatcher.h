@@ -34,7 +34,7 @@ class Dispatcher {
   /// `changed` is called after each turn that may have made events, without any lock. Waits for a moment until all
   /// drivers have taken over what a service before this one has left; one that hangs is not waited for.
   Dispatcher(const ServiceOptions& options, Ledger& ledger, std::function<void()> changed);
-  /// Leaves jobs and agents as they are.
+  /// Leaves jobs and node programs as they are.
   ~Dispatcher();
   Dispatcher(const Dispatcher&) = delete;
   Dispatcher& operator=(const Dispatcher&) = delete;
@@ -89,7 +89,7 @@ class Dispatcher {
   void decide();
   void act(const scheduler::Decision& decision) GYRE_REQUIRES(ledger_.mutex);
   void start(const scheduler::StartJob& action, const catalog::Cause& cause) GYRE_REQUIRES(ledger_.mutex);
-  void end(catalog::Id job, int attempt, resources::EndIntent intent, agent::StopReason reason,
+  void end(catalog::Id job, int attempt, resources::EndIntent intent, orders::StopReason reason,
            const catalog::Cause& cause) GYRE_REQUIRES(ledger_.mutex);
   void allocate(const scheduler::AllocateNodes& action, const catalog::Cause& cause) GYRE_REQUIRES(ledger_.mutex);
   void release(const catalog::Node& node, const catalog::Cause& cause) GYRE_REQUIRES(ledger_.mutex);

@@ -8,8 +8,8 @@
 
 #include "gyre/base/cores.h"
 #include "gyre/base/error.h"
-#include "gyre/jobs/agent/job_environment.h"
-#include "gyre/jobs/agent/mounts.h"
+#include "gyre/jobs/node/job_environment.h"
+#include "gyre/jobs/node/mounts.h"
 #include "gyre/jobs/scheduler/explain.h"
 #include "gyre/jobs/service/internal/dispatcher.h"
 #include "gyre/jobs/service/internal/orders.h"
@@ -122,7 +122,7 @@ std::vector<resources::OutputDirectory> Dispatcher::output_directories(const cat
     throw Error(ErrorCode::kUnsupported, fmt::format("cluster '{}' cannot be used: {}", cluster.name, *problem));
   }
   if (driver == nullptr) driver = &drivers_.of(key);  // Of a cluster that was deleted before this service started.
-  agent::WorkOrder order;
+  orders::WorkOrder order;
   {
     const MutexLock lock(ledger_.mutex);
     const std::vector<Attempt> attempts = ledger_.catalog.attempts().list(job.id);
@@ -130,18 +130,18 @@ std::vector<resources::OutputDirectory> Dispatcher::output_directories(const cat
     order = order_of(ledger_, options_, *driver, attempts.back(), false);
   }
   order = driver->completed(std::move(order));
-  const agent::NodeFolders folders = driver->folders(order);
-  const agent::MountPlan mounts = agent::plan_mounts(order, folders);
-  const agent::JobEnvironment environment = agent::job_environment(order, folders, options_.environment);
+  const node::NodeFolders folders = driver->folders(order);
+  const node::MountPlan mounts = node::plan_mounts(order, folders);
+  const node::JobEnvironment environment = node::job_environment(order, folders, options_.environment);
   std::vector<resources::OutputDirectory> directories;
   const auto add = [&](const std::string& id, const std::string& path) {
-    const std::string real = agent::resolved(path, mounts).string();
+    const std::string real = node::resolved(path, mounts).string();
     const std::size_t segment = real.find("/" + order.path_segment);
     if (segment != std::string::npos) directories.push_back({id, real.substr(0, segment), real.substr(segment + 1)});
   };
   add("stdouterr", environment.log_folder);
   if (!order.job.output_files.empty()) add(std::string(spec::kKeptFiles), environment.kept_files);
-  for (const agent::OutputPlace& output : environment.outputs) add(output.id, output.path);
+  for (const node::OutputPlace& output : environment.outputs) add(output.id, output.path);
   return directories;
 }
 

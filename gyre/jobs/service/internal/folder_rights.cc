@@ -9,7 +9,7 @@
 
 #include "gyre/base/error.h"
 #include "gyre/base/reach.h"
-#include "gyre/jobs/agent/node_job.h"
+#include "gyre/jobs/node/node_job.h"
 
 namespace gyre::jobs::service {
 
@@ -71,7 +71,7 @@ std::vector<std::string> guard_folder(const ServiceOptions& options) {
     if (auto changed = make_private(folder / name)) sentences.push_back(std::move(*changed));
   }
   if (::geteuid() == 0) {
-    const agent::JobUser user = agent::find_job_user(options.job_user);
+    const node::JobUser user = node::find_job_user(options.job_user);
     if (const auto obstacle = obstacle_before(folder / "nodes", user.id); obstacle && obstacle->folder) {
       sentences.push_back(
           fmt::format("{}: jobs cannot start on this machine's virtual nodes; `chmod o+x {}`, or choose another folder "

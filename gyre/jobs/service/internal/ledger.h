@@ -10,8 +10,8 @@
 
 #include "gyre/base/clock.h"
 #include "gyre/base/thread_annotations.h"
-#include "gyre/jobs/agent/node_report.h"
 #include "gyre/jobs/catalog/catalog.h"
+#include "gyre/jobs/orders/node_report.h"
 #include "gyre/jobs/resources/resources.h"
 #include "gyre/jobs/service/internal/code_store.h"
 #include "gyre/jobs/service/internal/end_log.h"
@@ -41,7 +41,7 @@ struct Ledger {
   /// What jobs whose attempts are planned have to wait for before these begin.
   std::map<catalog::Id, std::string> waits GYRE_GUARDED_BY(mutex);
   /// Why attempts are being ended.
-  std::map<std::string, agent::StopReason> stop_reasons GYRE_GUARDED_BY(mutex);
+  std::map<std::string, orders::StopReason> stop_reasons GYRE_GUARDED_BY(mutex);
 
   // By name; resources::ServiceError(kNotFound) where there is none. What is being deleted is still there.
   catalog::Workspace workspace(const std::string& name) GYRE_REQUIRES(mutex);

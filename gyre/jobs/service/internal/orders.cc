@@ -5,11 +5,11 @@
 
 namespace gyre::jobs::service {
 
-agent::WorkOrder order_of(Ledger& ledger, const ServiceOptions& options, const drivers::Driver& driver,
-                          const catalog::Attempt& attempt, bool with_secrets) {
+orders::WorkOrder order_of(Ledger& ledger, const ServiceOptions& options, const drivers::Driver& driver,
+                           const catalog::Attempt& attempt, bool with_secrets) {
   const catalog::Job job = ledger.catalog.jobs().get(attempt.job);
   const catalog::Cluster cluster = ledger.catalog.clusters().get(job.cluster);
-  agent::WorkOrder order;
+  orders::WorkOrder order;
   order.attempt = attempt.id;
   order.attempt_number = attempt.number;
   order.job_name = job.name;

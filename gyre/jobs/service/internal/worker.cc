@@ -43,8 +43,8 @@ bool may_pass(ErrorCode code) {
 /// Of a job whose attempt is planned.
 constexpr const char* kWaitsForDriver = "waitsForGpus";
 
-agent::AttemptResult refused(const std::string& code, const std::string& why) {
-  agent::AttemptResult result;
+hub::AttemptResult refused(const std::string& code, const std::string& why) {
+  hub::AttemptResult result;
   result.exit_code = resources::kNotTheJobsExitCode;
   result.error = resources::ResourceError{code, why, {}};
   return result;
@@ -141,7 +141,7 @@ bool Worker::is_ready() {
 void Worker::take_over() {
   drivers::Driver& driver = surroundings_.drivers.of(key_);
   look_around(driver);
-  std::vector<agent::WorkOrder> orders;
+  std::vector<orders::WorkOrder> orders;
   std::vector<std::string> given_up;
   std::set<std::string> nodes;
   std::set<std::string> submitted;
@@ -164,7 +164,7 @@ void Worker::take_over() {
   // Those that nobody wants are known to the nodes alone: they end, and are reported, like the others.
   std::ranges::copy(unwanted_, std::back_inserter(orders));
   driver.reattach(orders);
-  for (const agent::WorkOrder& order : unwanted_) driver.cancel(order.attempt, agent::StopReason::kRequest, kGrace);
+  for (const orders::WorkOrder& order : unwanted_) driver.cancel(order.attempt, orders::StopReason::kRequest, kGrace);
   submitted_ = std::move(submitted);
   // What still runs of attempts that were given up ends with their nodes.
   for (const std::string& node : given_up) driver.release(node);
@@ -186,12 +186,12 @@ std::vector<catalog::Attempt> Worker::attempts() {
   return own;
 }
 
-std::optional<agent::WorkOrder> Worker::order_to_continue(const drivers::Driver& driver, const Attempt& attempt) {
+std::optional<orders::WorkOrder> Worker::order_to_continue(const drivers::Driver& driver, const Attempt& attempt) {
   try {
     return order_of(ledger_, surroundings_.options, driver, attempt, true);
   } catch (const Error& error) {
     surroundings_.options.logger->error("attempt {} cannot be continued: {}", attempt.id, error.what());
-    agent::AttemptResult result = refused(kUnreadableJob, error.what());
+    hub::AttemptResult result = refused(kUnreadableJob, error.what());
     for (const catalog::AttemptNode& node : attempt.nodes) result.lost.push_back(node.name);
     result.hopeless = true;
     unheard_.push_back({drivers::Event::Kind::kEnded, attempt.id, "", "", std::move(result)});
@@ -199,8 +199,8 @@ std::optional<agent::WorkOrder> Worker::order_to_continue(const drivers::Driver&
   }
 }
 
-std::vector<agent::WorkOrder> Worker::planned_orders(std::vector<std::string>& handed_over) {
-  std::vector<agent::WorkOrder> orders;
+std::vector<orders::WorkOrder> Worker::planned_orders(std::vector<std::string>& handed_over) {
+  std::vector<orders::WorkOrder> orders;
   const MutexLock lock(ledger_.mutex);
   for (const Attempt& attempt : attempts()) {
     if (attempt.state != AttemptState::kPlanned) continue;
@@ -222,12 +222,12 @@ std::vector<agent::WorkOrder> Worker::planned_orders(std::vector<std::string>& h
   return orders;
 }
 
-void Worker::set_aside_waiting(std::vector<agent::WorkOrder>& orders) {
+void Worker::set_aside_waiting(std::vector<orders::WorkOrder>& orders) {
   if (orders.empty()) return;
   const std::vector<std::string> waits = driver_->waits(orders);
   const MutexLock lock(ledger_.mutex);
   std::size_t next = 0;
-  std::erase_if(orders, [&](const agent::WorkOrder& order) GYRE_REQUIRES(ledger_.mutex) {
+  std::erase_if(orders, [&](const orders::WorkOrder& order) GYRE_REQUIRES(ledger_.mutex) {
     const std::string& why = waits[next++];
     const Attempt attempt = ledger_.catalog.attempts().get(order.attempt);
     ledger_.waits.erase(attempt.job);
@@ -244,9 +244,9 @@ void Worker::set_aside_waiting(std::vector<agent::WorkOrder>& orders) {
 
 void Worker::submit_planned() {
   std::vector<std::string> handed_over;
-  std::vector<agent::WorkOrder> orders = planned_orders(handed_over);
+  std::vector<orders::WorkOrder> orders = planned_orders(handed_over);
   set_aside_waiting(orders);
-  for (const agent::WorkOrder& order : orders) {
+  for (const orders::WorkOrder& order : orders) {
     submitted_.insert(order.attempt);
     try {
       driver_->submit(order);
@@ -271,7 +271,7 @@ void Worker::refuse(const std::string& attempt, const std::string& code, const s
 void Worker::cancel_ending() {
   struct Ending {
     std::string attempt;
-    agent::StopReason reason;
+    orders::StopReason reason;
   };
   std::vector<Ending> ending;
   std::vector<std::string> never_started;
@@ -285,15 +285,15 @@ void Worker::cancel_ending() {
       }
       const auto known = ledger_.stop_reasons.find(attempt.id);
       const auto otherwise =
-          attempt.end_intent == EndIntent::kRequeue ? agent::StopReason::kPreempted : agent::StopReason::kRequest;
+          attempt.end_intent == EndIntent::kRequeue ? orders::StopReason::kPreempted : orders::StopReason::kRequest;
       ending.push_back({attempt.id, known == ledger_.stop_reasons.end() ? otherwise : known->second});
     }
   }
   // Their records were ended without their nodes, while the driver was away.
-  for (const std::string& attempt : left_running()) ending.push_back({attempt, agent::StopReason::kRequest});
+  for (const std::string& attempt : left_running()) ending.push_back({attempt, orders::StopReason::kRequest});
   // Terminated after they were planned and before submit_planned(): no driver would report their ends.
   for (const std::string& attempt : never_started) {
-    agent::AttemptResult ended;
+    hub::AttemptResult ended;
     ended.preempted = true;
     finish(attempt, ended);
   }

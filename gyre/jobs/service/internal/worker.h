@@ -31,7 +31,7 @@ class Worker {
 
   /// `restored`: the catalog was, and the nodes may know more.
   Worker(const Surroundings& surroundings, Drivers::Key key, bool restored);
-  /// Leaves jobs and agents as they are. Waits for the driver.
+  /// Leaves jobs and node programs as they are. Waits for the driver.
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -78,14 +78,14 @@ class Worker {
   std::vector<Attempt> attempts() GYRE_REQUIRES(ledger_.mutex);
   /// For an attempt that was begun by a service before this one. Where its job cannot be read the attempt is given up,
   /// and there is no order.
-  std::optional<agent::WorkOrder> order_to_continue(const drivers::Driver& driver, const Attempt& attempt)
+  std::optional<orders::WorkOrder> order_to_continue(const drivers::Driver& driver, const Attempt& attempt)
       GYRE_REQUIRES(ledger_.mutex);
 
   void submit_planned();
   /// Those that are planned and not submitted.
-  std::vector<agent::WorkOrder> planned_orders(std::vector<std::string>& handed_over) GYRE_EXCLUDES(ledger_.mutex);
+  std::vector<orders::WorkOrder> planned_orders(std::vector<std::string>& handed_over) GYRE_EXCLUDES(ledger_.mutex);
   /// Takes those out that the driver cannot begin yet, and writes down why.
-  void set_aside_waiting(std::vector<agent::WorkOrder>& orders) GYRE_EXCLUDES(ledger_.mutex);
+  void set_aside_waiting(std::vector<orders::WorkOrder>& orders) GYRE_EXCLUDES(ledger_.mutex);
   /// It has not begun, and ends so.
   void refuse(const std::string& attempt, const std::string& code, const std::string& why);
   void cancel_ending();
@@ -93,12 +93,11 @@ class Worker {
   void release_nodes();
   void hear_all();
   void hear(const drivers::Event& event);
-  void finish(const std::string& attempt, const agent::AttemptResult& result);
-  void write_end(const Attempt& attempt, const agent::AttemptResult& result) GYRE_REQUIRES(ledger_.mutex);
-  catalog::AttemptEnd record_end(const Attempt& attempt, const agent::AttemptResult& result)
-      GYRE_REQUIRES(ledger_.mutex);
+  void finish(const std::string& attempt, const hub::AttemptResult& result);
+  void write_end(const Attempt& attempt, const hub::AttemptResult& result) GYRE_REQUIRES(ledger_.mutex);
+  catalog::AttemptEnd record_end(const Attempt& attempt, const hub::AttemptResult& result) GYRE_REQUIRES(ledger_.mutex);
   /// How the job goes on after it.
-  catalog::AttemptEnd end_of(const Attempt& attempt, const agent::AttemptResult& result) GYRE_REQUIRES(ledger_.mutex);
+  catalog::AttemptEnd end_of(const Attempt& attempt, const hub::AttemptResult& result) GYRE_REQUIRES(ledger_.mutex);
   void lose(const std::string& node, const std::string& why);
 
   const Surroundings surroundings_;
@@ -118,7 +117,7 @@ class Worker {
   std::deque<drivers::Event> unheard_;
   std::set<std::string> submitted_;  // To the driver.
   std::set<std::string> cancelled_;
-  std::vector<agent::WorkOrder> unwanted_;  // What nodes have in hand, and nobody wants, after a restore.
+  std::vector<orders::WorkOrder> unwanted_;  // What nodes have in hand, and nobody wants, after a restore.
   const SteadyClock::time_point made_ = SteadyClock::now();
   std::thread thread_;
 };

@@ -28,8 +28,8 @@ std::string loss_of(const std::optional<resources::ResourceError>& error) {
   if (!error || error->code != resources::error_code::kInternal) return "";
   const auto reason = error->details.find("reason");
   if (reason == error->details.end()) return "";
-  if (reason->second == agent::kNoRoom || reason->second == agent::kNotStarted) return reason->second;
-  const bool lost = reason->second == agent::name_of(agent::StopReason::kLeaseLost) || reason->second == kRestored;
+  if (reason->second == orders::kNoRoom || reason->second == orders::kNotStarted) return reason->second;
+  const bool lost = reason->second == orders::name_of(orders::StopReason::kLeaseLost) || reason->second == kRestored;
   return lost ? "nodeLost" : "";
 }
 
@@ -51,8 +51,8 @@ void Worker::hear(const drivers::Event& event) {
       if (jobs.has_event(attempt.job, kPrepared, attempt.planned)) return;
       return jobs.remark(attempt.job, {kPrepared, "all nodes are prepared; the job runs"});
     }
-    case Kind::kAgentCame:
-    case Kind::kAgentGone: return;
+    case Kind::kNodeCame:
+    case Kind::kNodeGone: return;
   }
 }
 
@@ -63,7 +63,7 @@ void Worker::lose(const std::string& node, const std::string& why) {
   ledger_.catalog.nodes().change(found->id, NodeState::kLost, {"nodeLost", why});
 }
 
-void Worker::finish(const std::string& id, const agent::AttemptResult& result) {
+void Worker::finish(const std::string& id, const hub::AttemptResult& result) {
   {
     const MutexLock lock(ledger_.mutex);
     const Attempt attempt = ledger_.catalog.attempts().get(id);
@@ -78,7 +78,7 @@ void Worker::finish(const std::string& id, const agent::AttemptResult& result) {
   acted_ = true;
 }
 
-void Worker::write_end(const Attempt& attempt, const agent::AttemptResult& result) {
+void Worker::write_end(const Attempt& attempt, const hub::AttemptResult& result) {
   catalog::AttemptEnd end;
   ledger_.catalog.together([&]() GYRE_REQUIRES(ledger_.mutex) { end = record_end(attempt, result); });
   if (end.retry) {
@@ -94,7 +94,7 @@ void Worker::write_end(const Attempt& attempt, const agent::AttemptResult& resul
                        .end = std::move(end)});
 }
 
-catalog::AttemptEnd Worker::end_of(const Attempt& attempt, const agent::AttemptResult& result) {
+catalog::AttemptEnd Worker::end_of(const Attempt& attempt, const hub::AttemptResult& result) {
   using Counts = catalog::AttemptEnd::Counts;
   catalog::AttemptEnd end;
   const bool terminated = attempt.end_intent == EndIntent::kTerminate;
@@ -140,7 +140,7 @@ catalog::AttemptEnd Worker::end_of(const Attempt& attempt, const agent::AttemptR
   return end;
 }
 
-catalog::AttemptEnd Worker::record_end(const Attempt& attempt, const agent::AttemptResult& result) {
+catalog::AttemptEnd Worker::record_end(const Attempt& attempt, const hub::AttemptResult& result) {
   for (const std::string& name : result.lost) {
     const auto node = ledger_.catalog.nodes().find(name);
     if (node && node->state == NodeState::kRunning) {
@@ -149,7 +149,7 @@ catalog::AttemptEnd Worker::record_end(const Attempt& attempt, const agent::Atte
   }
   catalog::AttemptEnd end = end_of(attempt, result);
   ledger_.catalog.attempts().confirm_end(attempt.id, end);
-  // The agents have cleaned their nodes before they report the end.
+  // The node programs have cleaned their nodes before they report the end.
   for (const catalog::AttemptNode& each : attempt.nodes) {
     const auto node = ledger_.catalog.nodes().find(each.name);
     if (node && node->state == NodeState::kPreparing) {

@@ -31,7 +31,7 @@ std::pair<std::string, int> parts_of(const std::string& attempt) {
 }  // namespace
 
 void Worker::look_around(drivers::Driver& driver) {
-  std::vector<agent::WorkOrder> asked;
+  std::vector<orders::WorkOrder> asked;
   std::set<std::string> jobs;
   std::set<std::string> known;
   {
@@ -53,7 +53,7 @@ void Worker::look_around(drivers::Driver& driver) {
   }
   const drivers::AtNodes found = driver.at_nodes(asked);
   known.insert(found.known.begin(), found.known.end());
-  for (const agent::WorkOrder& order : found.orders) known.insert(order.attempt);
+  for (const orders::WorkOrder& order : found.orders) known.insert(order.attempt);
   if (const std::string left = driver.end_strays(jobs, known); !left.empty()) {
     throw Error(ErrorCode::kUnsupported, "the server was restored from a backup, and nothing starts yet: " + left);
   }
@@ -90,7 +90,7 @@ void Worker::wait_for_other_machines(const drivers::Driver& driver, const catalo
 void Worker::end_unknown(const std::set<std::string>& known) {
   for (const Attempt& attempt : attempts()) {
     if (!ledger_.inherited.contains(attempt.id) || known.contains(attempt.id)) continue;
-    agent::AttemptResult result;
+    hub::AttemptResult result;
     result.exit_code = resources::kNotTheJobsExitCode;
     result.error =
         resources::ResourceError{resources::error_code::kInternal,
@@ -101,12 +101,12 @@ void Worker::end_unknown(const std::set<std::string>& known) {
 }
 
 void Worker::enter(const drivers::AtNodes& found) {
-  std::vector<agent::WorkOrder> sorted = found.orders;
+  std::vector<orders::WorkOrder> sorted = found.orders;
   std::ranges::sort(sorted, {},
-                    [](const agent::WorkOrder& order) { return std::tie(order.attempt_number, order.attempt); });
+                    [](const orders::WorkOrder& order) { return std::tie(order.attempt_number, order.attempt); });
   const std::vector<Attempt> own = attempts();
   unwanted_.clear();
-  for (const agent::WorkOrder& order : sorted) {
+  for (const orders::WorkOrder& order : sorted) {
     if (std::ranges::find(own, order.attempt, &Attempt::id) != own.end()) {
       if (found.known.contains(order.attempt)) continue;
       // The nodes that do not know it would begin it.
@@ -117,7 +117,7 @@ void Worker::enter(const drivers::AtNodes& found) {
     const auto [uuid, number] = parts_of(order.attempt);
     const auto job = ledger_.catalog.jobs().find_by_uuid(uuid);
     std::vector<catalog::AttemptNode> nodes;
-    for (const agent::NodePlace& place : order.nodes) nodes.push_back({0, place.id});
+    for (const orders::NodePlace& place : order.nodes) nodes.push_back({0, place.id});
     if (job && serves(job->cluster) && ledger_.catalog.attempts().adopt(job->id, number, nodes, kFound)) {
       ledger_.inherited.insert(order.attempt);
       ledger_.started[order.attempt] = SteadyClock::now();
@@ -130,11 +130,11 @@ void Worker::enter(const drivers::AtNodes& found) {
 }
 
 bool Worker::settle_unwanted(const drivers::Event& event) {
-  const auto found = std::ranges::find(unwanted_, event.attempt, &agent::WorkOrder::attempt);
+  const auto found = std::ranges::find(unwanted_, event.attempt, &orders::WorkOrder::attempt);
   if (event.attempt.empty() || found == unwanted_.end()) return false;
   if (event.kind != drivers::Event::Kind::kEnded) return true;
   driver_->acknowledge(event.attempt);
-  for (const agent::NodePlace& node : found->nodes) {
+  for (const orders::NodePlace& node : found->nodes) {
     const MutexLock lock(ledger_.mutex);
     if (!ledger_.catalog.nodes().find(node.id)) driver_->release(node.id);
   }

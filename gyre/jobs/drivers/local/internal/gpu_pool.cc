@@ -17,8 +17,8 @@ namespace gyre::jobs::drivers::local::internal {
 
 namespace {
 
-using agent::NodePlace;
-using agent::WorkOrder;
+using orders::NodePlace;
+using orders::WorkOrder;
 
 std::string counted(std::size_t count) { return fmt::format("{} GPU{}", count, count == 1 ? "" : "s"); }
 

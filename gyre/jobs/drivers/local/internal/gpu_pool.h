@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "gyre/jobs/agent/work_order.h"
 #include "gyre/jobs/drivers/local/internal/gpu_search.h"
+#include "gyre/jobs/orders/work_order.h"
 
 namespace gyre::jobs::drivers::local::internal {
 
@@ -25,20 +25,20 @@ class GpuPool {
   void check(const spec::JobSpec& job) const;
   /// Of new orders, which are to begin in this order: why each cannot yet; empty: it can. None that needs GPUs
   /// overtakes another.
-  std::vector<std::string> waits(const std::vector<agent::WorkOrder>& orders) const;
+  std::vector<std::string> waits(const std::vector<orders::WorkOrder>& orders) const;
 
   /// Gives a new order its GPUs, and writes them to `file`; without any, changes nothing. Returns a sentence for the
   /// job's events, or nothing. Error(kResourceExhausted) while too few are free; Error(kIo).
-  std::string give(agent::WorkOrder& order, const std::filesystem::path& file);
+  std::string give(orders::WorkOrder& order, const std::filesystem::path& file);
   /// An order of before has what `file` says. Without a file it may see all GPUs, and holds them.
-  void take_up(agent::WorkOrder& order, const std::filesystem::path& file);
+  void take_up(orders::WorkOrder& order, const std::filesystem::path& file);
   /// The attempt has ended.
   void take_back(const std::string& attempt);
 
  private:
   using Names = std::vector<std::string>;
 
-  int per_node(const agent::WorkOrder& order) const;
+  int per_node(const orders::WorkOrder& order) const;
   Names free() const;
   std::string wait_for(std::size_t needed, std::size_t free) const;
 

@@ -18,7 +18,7 @@
 #include "gyre/base/gpus.h"
 #include "gyre/base/parse.h"
 #include "gyre/base/process.h"
-#include "gyre/jobs/agent/job_environment.h"
+#include "gyre/jobs/node/job_environment.h"
 
 namespace gyre::jobs::drivers::local::internal {
 
@@ -91,7 +91,7 @@ std::vector<std::string> uuids_in(const std::string& text) {
   return names;
 }
 
-FoundGpus ask_program(const agent::Variables& environment, std::chrono::milliseconds limit) {
+FoundGpus ask_program(const node::Variables& environment, std::chrono::milliseconds limit) {
   const auto problem = [](const std::string& what) {
     return FoundGpus{.problem = fmt::format("{} {}", kProgram, what)};
   };
@@ -99,7 +99,7 @@ FoundGpus ask_program(const agent::Variables& environment, std::chrono::millisec
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw system_error("cannot make a pipe", errno);
   SpawnOptions options;
   options.argv = {kProgram, "--query-gpu=index,uuid", "--format=csv,noheader"};
-  options.environment = agent::as_entries(environment);
+  options.environment = node::as_entries(environment);
   options.stdout_fd = ends[1];
   options.stderr_fd = ends[1];
   options.own_process_group = true;
@@ -122,7 +122,7 @@ FoundGpus ask_program(const agent::Variables& environment, std::chrono::millisec
 
 }  // namespace
 
-FoundGpus find_machine_gpus(const agent::Variables& environment, const std::filesystem::path& devices,
+FoundGpus find_machine_gpus(const node::Variables& environment, const std::filesystem::path& devices,
                             std::chrono::milliseconds limit) {
   if (const auto mask = environment.find("CUDA_VISIBLE_DEVICES"); mask != environment.end()) {
     return {.names = entries_of(mask->second)};

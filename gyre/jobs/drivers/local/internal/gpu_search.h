@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "gyre/jobs/agent/expansion.h"
+#include "gyre/jobs/node/expansion.h"
 
 namespace gyre::jobs::drivers::local::internal {
 
@@ -21,7 +21,7 @@ inline constexpr std::chrono::milliseconds kLongestSearch{10'000};
 /// The entries of CUDA_VISIBLE_DEVICES where `environment` has it. Else, where `devices` has files "nvidia0" and so on,
 /// the UUIDs that `nvidia-smi` of its PATH prints within the limit, or the GPUs' numbers where there is no such
 /// program.
-FoundGpus find_machine_gpus(const agent::Variables& environment, const std::filesystem::path& devices = "/dev",
+FoundGpus find_machine_gpus(const node::Variables& environment, const std::filesystem::path& devices = "/dev",
                             std::chrono::milliseconds limit = kLongestSearch);
 
 }  // namespace gyre::jobs::drivers::local::internal

@@ -9,15 +9,15 @@ namespace gyre::jobs::drivers::local::internal {
 
 inline constexpr int kMostStarts = 6;
 
-/// When a node's agent that is not there is started again: at once after its first start, then after pauses that
-/// double. An agent that has lived for long, or whose attempt has ended, begins anew. A value without a clock.
+/// When a node's program that is not there is started again: at once after its first start, then after pauses that
+/// double. A node program that has lived for long, or whose attempt has ended, begins anew. A value without a clock.
 class Restarts {
  public:
   using Time = SteadyClock::time_point;
 
   explicit Restarts(std::chrono::milliseconds first_pause) : first_pause_(first_pause) {}
 
-  /// An agent was started just now.
+  /// A node program was started just now.
   void started(Time now) {
     ++starts_;
     came_ = false;
@@ -39,13 +39,13 @@ class Restarts {
   Time next() const { return next_; }
   int starts() const { return starts_; }
   bool exhausted() const { return starts_ >= kMostStarts; }
-  /// Between the agent's end and its next start.
+  /// Between the node program's end and its next start.
   std::chrono::milliseconds pause() const {
     return starts_ < 2 ? std::chrono::milliseconds(0) : first_pause_ * (1 << std::min(starts_ - 2, kMostStarts));
   }
 
  private:
-  static constexpr std::chrono::seconds kPatience{1};  // With an agent that was started and has not come.
+  static constexpr std::chrono::seconds kPatience{1};  // With a node program that was started and has not come.
   static constexpr std::chrono::seconds kLongLife{30};
 
   std::chrono::milliseconds first_pause_;

@@ -15,7 +15,7 @@
 #include "gyre/base/clock.h"
 #include "gyre/base/error.h"
 #include "gyre/base/process.h"
-#include "gyre/jobs/agent/job_environment.h"
+#include "gyre/jobs/node/job_environment.h"
 
 namespace gyre::jobs::drivers::slurm {
 
@@ -95,7 +95,7 @@ std::string Commands::run(std::vector<std::string> command) const {
   Pipe error = make_pipe();
   SpawnOptions options;
   options.argv = std::move(command);
-  options.environment = agent::as_entries(environment_);
+  options.environment = node::as_entries(environment_);
   options.stdout_fd = out.write.get();
   options.stderr_fd = error.write.get();
   options.folder = "/";

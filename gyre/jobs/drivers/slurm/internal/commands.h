@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "gyre/jobs/agent/expansion.h"
+#include "gyre/jobs/node/expansion.h"
 
 namespace gyre::jobs::drivers::slurm {
 
@@ -33,7 +33,7 @@ inline constexpr const char* kListFormat = "%i|%T|%r|%N|%j";
 class Commands {
  public:
   /// `environment`: of the commands, and through sbatch of the jobs.
-  explicit Commands(agent::Variables environment) : environment_(std::move(environment)) {}
+  explicit Commands(node::Variables environment) : environment_(std::move(environment)) {}
 
   /// The job's id.
   std::string submit(const std::vector<std::string>& arguments) const;
@@ -45,7 +45,7 @@ class Commands {
  private:
   std::string run(std::vector<std::string> command) const;
 
-  agent::Variables environment_;
+  node::Variables environment_;
 };
 
 }  // namespace gyre::jobs::drivers::slurm

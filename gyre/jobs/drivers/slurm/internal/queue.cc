@@ -15,7 +15,7 @@ namespace gyre::jobs::drivers::slurm {
 
 namespace {
 
-constexpr std::chrono::seconds kForgetPatience{10};  // With agents that are leaving.
+constexpr std::chrono::seconds kForgetPatience{10};  // With node programs that are leaving.
 constexpr std::chrono::seconds kCancelAgain{5};
 constexpr std::chrono::seconds kPauseOfOutage{5};
 

@@ -9,7 +9,8 @@ namespace gyre::jobs::drivers::slurm {
 
 namespace {
 
-/// Of the whole allocation: beyond the job's own limit, which the agents keep, for setup and for the agents to leave.
+/// Of the whole allocation: beyond the job's own limit, which the node programs keep, for setup and for the node
+/// programs to leave.
 constexpr std::chrono::minutes kSlack{30};
 
 /// As one word of a shell.
@@ -23,7 +24,7 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 
 }  // namespace
 
-std::string agent_name(const std::string& attempt, int node) { return fmt::format("{}-{}", attempt, node); }
+std::string registered_name(const std::string& attempt, int node) { return fmt::format("{}-{}", attempt, node); }
 
 std::filesystem::path node_root(const SlurmOptions& options, const std::string& attempt) {
   return options.node_folder / ("gyre-" + attempt);
@@ -31,7 +32,7 @@ std::filesystem::path node_root(const SlurmOptions& options, const std::string& 
 
 std::string job_name(const std::string& attempt) { return "gyre-" + attempt; }
 
-std::string batch_script(const Home& home, const agent::WorkOrder& order) {
+std::string batch_script(const Home& home, const orders::WorkOrder& order) {
   const std::size_t nodes = order.nodes.size();
   return fmt::format(R"(#!/bin/sh
 # Job {job}, attempt {attempt}: the job service's agent on each node. The service wrote this.
@@ -49,7 +50,7 @@ exec srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 --kill-on-bad-exi
                      fmt::arg("script", quoted(home.node_script(order.attempt))));
 }
 
-std::string node_script(const SlurmOptions& options, const Home& home, const agent::WorkOrder& order) {
+std::string node_script(const SlurmOptions& options, const Home& home, const orders::WorkOrder& order) {
   std::string user;
   if (::geteuid() == 0) user = " --job-user " + quoted(options.job_user);
   return fmt::format(R"(# On each node of attempt {attempt}.
@@ -74,7 +75,7 @@ exec {gyre} agent --supervise --service {service} --key-file {key} --node {attem
 }
 
 std::vector<std::string> sbatch_arguments(const SlurmOptions& options, const Home& home,
-                                          const agent::WorkOrder& order) {
+                                          const orders::WorkOrder& order) {
   const auto limit = order.job.max_wall_clock_time + kSlack;
   const auto minutes = std::chrono::ceil<std::chrono::minutes>(limit).count();
   std::vector<std::string> arguments = {"--job-name=" + job_name(order.attempt),

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "gyre/jobs/agent/work_order.h"
 #include "gyre/jobs/drivers/slurm/driver.h"
+#include "gyre/jobs/orders/work_order.h"
 
 namespace gyre::jobs::drivers::slurm {
 
@@ -32,15 +32,16 @@ class Home {
   Path folder_;
 };
 
-/// The name under which the agent of a node registers; tasks of srun make it from their number.
-std::string agent_name(const std::string& attempt, int node);
+/// The name under which the node program of a node registers; tasks of srun make it from their number.
+std::string registered_name(const std::string& attempt, int node);
 /// The node's own folder, the same on all nodes of the attempt.
 std::filesystem::path node_root(const SlurmOptions& options, const std::string& attempt);
 std::string job_name(const std::string& attempt);
 
 // Pure. No secret is in any of them.
-std::string batch_script(const Home& home, const agent::WorkOrder& order);
-std::string node_script(const SlurmOptions& options, const Home& home, const agent::WorkOrder& order);
-std::vector<std::string> sbatch_arguments(const SlurmOptions& options, const Home& home, const agent::WorkOrder& order);
+std::string batch_script(const Home& home, const orders::WorkOrder& order);
+std::string node_script(const SlurmOptions& options, const Home& home, const orders::WorkOrder& order);
+std::vector<std::string> sbatch_arguments(const SlurmOptions& options, const Home& home,
+                                          const orders::WorkOrder& order);
 
 }  // namespace gyre::jobs::drivers::slurm

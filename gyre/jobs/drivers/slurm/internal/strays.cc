@@ -13,8 +13,8 @@
 
 #include "gyre/base/clock.h"
 #include "gyre/base/error.h"
-#include "gyre/jobs/agent/secure_connection.h"
 #include "gyre/jobs/drivers/internal/orders.h"
+#include "gyre/jobs/orders/secure_connection.h"
 #include "gyre/net/endpoint.h"
 
 namespace gyre::jobs::drivers::slurm {
@@ -36,8 +36,8 @@ std::optional<std::string> answering_service(const Home& home) {
   std::error_code ignored;
   if (service.empty() || !fs::exists(home.key(), ignored)) return std::nullopt;
   try {
-    agent::connect_securely(net::parse_endpoint(service), key_in(home.key()), {agent::Purpose::kService},
-                            Deadline::after(kLongestAnswer));
+    orders::connect_securely(net::parse_endpoint(service), key_in(home.key()), {orders::Purpose::kService},
+                             Deadline::after(kLongestAnswer));
     return service;
   } catch (const Error&) {
     return std::nullopt;

@@ -1,0 +1,167 @@
+// The service's view of an attempt decides who runs and what the job's one error is; late and doubled news must not
+// change it.
+#include "gyre/jobs/hub/attempt_run.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace gyre::jobs::hub {
+
+using orders::NodeReport;
+using orders::Phase;
+using orders::StopReason;
+using orders::WorkOrder;
+
+namespace {
+
+using testing::ElementsAre;
+using enum NodeCommand;
+
+WorkOrder two_nodes() {
+  WorkOrder order;
+  order.attempt = "a1";
+  order.nodes = {{"n0", "127.0.0.2", 1, 0}, {"n1", "127.0.0.3", 1, 0}};
+  return order;
+}
+
+NodeReport at(Phase phase) {
+  NodeReport report;
+  report.attempt = "a1";
+  report.phase = phase;
+  if (phase >= Phase::kPrepared) report.facts.emplace();
+  return report;
+}
+
+NodeReport ended(int exit_code, const char* error = nullptr, bool asked = false) {
+  NodeReport report = at(Phase::kEnded);
+  report.record.emplace();
+  report.record->exit_code = exit_code;
+  report.record->asked_to_end = asked;
+  report.record->started_us = 5;
+  report.record->ended_us = 9;
+  if (error != nullptr) report.record->error = resources::ResourceError{error, "it failed", {}};
+  return report;
+}
+
+std::vector<NodeCommand> commands(const AttemptRun& run) { return {run.command_for(0), run.command_for(1)}; }
+
+TEST(AttemptRun, nodes_go_through_the_phases_together) {
+  AttemptRun run(two_nodes());
+  EXPECT_THAT(commands(run), ElementsAre(kPrepare, kPrepare));
+  run.report(0, at(Phase::kPreparing));
+  run.report(0, at(Phase::kPrepared));
+  EXPECT_THAT(commands(run), ElementsAre(kNone, kPrepare));
+  run.report(1, at(Phase::kPrepared));
+  EXPECT_THAT(commands(run), ElementsAre(kRun, kRun));
+  run.report(0, at(Phase::kRunning));
+  run.report(1, at(Phase::kDone));
+  EXPECT_TRUE(run.running());
+  EXPECT_THAT(commands(run), ElementsAre(kNone, kNone));
+  run.report(0, at(Phase::kDone));
+  EXPECT_THAT(commands(run), ElementsAre(kFinish, kFinish));
+  run.report(0, ended(0));
+  EXPECT_FALSE(run.ended());
+  EXPECT_EQ(run.command_for(1), kFinish);
+  run.report(1, ended(0));
+  ASSERT_TRUE(run.ended());
+  EXPECT_TRUE(run.result().succeeded());
+  EXPECT_THAT(commands(run), ElementsAre(kNone, kNone));
+  run.acknowledge();
+  EXPECT_THAT(commands(run), ElementsAre(kForget, kForget));
+}
+
+TEST(AttemptRun, the_first_failure_ends_the_others_and_is_the_one_error) {
+  AttemptRun run(two_nodes());
+  for (const int node : {0, 1}) run.report(node, at(Phase::kPrepared));
+  run.report(1, ended(7, resources::error_code::kJobFailed));
+  EXPECT_THAT(commands(run), ElementsAre(kStop, kNone));
+  EXPECT_EQ(run.stop_reason(), StopReason::kOtherNode);
+  run.report(0, ended(143, nullptr, true));
+  EXPECT_EQ(run.result().exit_code, 7);
+  EXPECT_EQ(run.result().error->code, "JobFailed");
+  EXPECT_FALSE(run.result().preempted);
+}
+
+TEST(AttemptRun, late_and_doubled_news_change_nothing) {
+  AttemptRun run(two_nodes());
+  run.report(0, at(Phase::kRunning));
+  run.report(0, at(Phase::kPrepared));
+  run.report(1, at(Phase::kRunning));
+  EXPECT_TRUE(run.running());
+  run.report(0, ended(1, resources::error_code::kJobFailed));
+  run.report(0, ended(2, resources::error_code::kInternal));
+  run.report(1, ended(143, nullptr, true));
+  EXPECT_EQ(run.result().exit_code, 1);
+}
+
+// A node program that dies, restarts and is late with everything else must be told again what it has to do.
+TEST(AttemptRun, what_a_node_has_to_do_follows_from_the_reports_alone) {
+  AttemptRun run(two_nodes());
+  run.report(0, at(Phase::kRunning));
+  run.report(1, at(Phase::kPrepared));
+  EXPECT_THAT(commands(run), ElementsAre(kNone, kRun));
+}
+
+// "All nodes are prepared; the job runs" was shown although the preparation had failed.
+TEST(AttemptRun, a_job_whose_preparation_failed_on_one_node_has_never_run) {
+  AttemptRun run(two_nodes());
+  run.report(0, at(Phase::kPrepared));
+  NodeReport failed = ended(3, resources::error_code::kPreparationFailed);
+  failed.facts.reset();
+  run.report(1, failed);
+  run.report(0, ended(143, nullptr, true));
+  ASSERT_TRUE(run.ended());
+  EXPECT_FALSE(run.running());
+  EXPECT_EQ(run.result().exit_code, 3);
+}
+
+TEST(AttemptRun, a_lost_node_is_an_internal_error_and_named) {
+  AttemptRun run(two_nodes());
+  run.report(0, at(Phase::kRunning));
+  run.lose(1, "it was switched off");
+  EXPECT_EQ(run.command_for(0), kStop);
+  run.report(0, ended(143, nullptr, true));
+  EXPECT_EQ(run.result().error->code, "InternalError");
+  EXPECT_THAT(run.result().lost, ElementsAre("n1"));
+}
+
+TEST(AttemptRun, a_preempted_attempt_has_no_error) {
+  AttemptRun run(two_nodes());
+  for (const int node : {0, 1}) run.report(node, at(Phase::kRunning));
+  run.stop(StopReason::kPreempted, std::chrono::seconds(10));
+  EXPECT_EQ(run.stop_grace(), std::chrono::seconds(10));
+  for (const int node : {0, 1}) run.report(node, ended(143, nullptr, true));
+  EXPECT_TRUE(run.result().preempted);
+  EXPECT_FALSE(run.result().succeeded());
+}
+
+// A job that had succeeded on all nodes failed when the service was killed just then.
+TEST(AttemptRun, after_a_restart_of_the_service_the_first_nodes_end_may_come_before_any_news_of_the_others) {
+  AttemptRun run(two_nodes());
+  run.report(0, ended(0));
+  EXPECT_THAT(commands(run), ElementsAre(kNone, kPrepare));
+  run.report(1, at(Phase::kDone));
+  EXPECT_THAT(commands(run), ElementsAre(kNone, kFinish));
+  run.report(1, ended(0));
+  ASSERT_TRUE(run.ended());
+  EXPECT_TRUE(run.result().succeeded());
+}
+
+// Likewise, when the service and the second node's program were killed just then: the node program follows its
+// processes again.
+TEST(AttemptRun, a_node_program_that_was_done_before_it_was_killed_may_report_an_earlier_phase_to_a_new_service) {
+  for (const bool end_comes_first : {true, false}) {
+    AttemptRun run(two_nodes());
+    if (end_comes_first) run.report(0, ended(0));
+    run.report(1, at(Phase::kRunning));
+    if (!end_comes_first) run.report(0, ended(0));
+    EXPECT_THAT(commands(run), ElementsAre(kNone, kNone));
+    run.report(1, at(Phase::kDone));
+    EXPECT_THAT(commands(run), ElementsAre(kNone, kFinish));
+    run.report(1, ended(0));
+    EXPECT_TRUE(run.result().succeeded());
+  }
+}
+
+}  // namespace
+}  // namespace gyre::jobs::hub

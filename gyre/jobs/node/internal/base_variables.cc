@@ -1,0 +1,38 @@
+#include "gyre/jobs/node/internal/base_variables.h"
+
+#include <fmt/format.h>
+
+#include "gyre/base/launch_contract.h"
+#include "gyre/jobs/node/internal/cleanliness.h"
+#include "gyre/jobs/node/remote_shell.h"
+
+namespace gyre::jobs::node::internal {
+
+using orders::WorkOrder;
+
+Variables base_variables(const Variables& base, const std::string& gyre_program, const WorkOrder& order,
+                         const NodeFolders& folders) {
+  Variables variables = base;
+  const std::string path = variables.contains("PATH") ? variables["PATH"] : "/usr/local/bin:/usr/bin:/bin";
+  variables["PATH"] = fmt::format("{}:{}:{}", folders.programs().string(), path, folders.fallbacks().string());
+  variables["HOME"] = job_folder(order, folders);
+  variables["GYRE_PROGRAM"] = gyre_program;
+  variables[kRemoteShellVariable] = folders.programs() / "ssh";
+  variables[kShellTableVariable] = folders.shell_table();
+  variables[launch_contract::kJobFolder] = job_folder(order, folders);
+  variables[launch_contract::kStartFailureFile] = folders.start_failure();
+  variables[launch_contract::kMissingOutputFile] = folders.missing_output();
+  variables[kAttemptVariable] = order.attempt;
+  variables[kNodeVariable] = order.here().id;
+  return variables;
+}
+
+Variables base_of_job(const NodeOptions& options, const WorkOrder& order) {
+  Variables variables = options.base;
+  if (!options.user) return variables;
+  variables["USER"] = variables["LOGNAME"] = options.user->name;
+  variables["TMPDIR"] = temporary_folder(order.attempt);
+  return variables;
+}
+
+}  // namespace gyre::jobs::node::internal

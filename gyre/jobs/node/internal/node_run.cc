@@ -1,0 +1,309 @@
+#include "gyre/jobs/node/internal/node_run.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <exception>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "gyre/base/bytes.h"
+#include "gyre/base/error.h"
+#include "gyre/base/file.h"
+#include "gyre/base/folders.h"
+#include "gyre/base/reach.h"
+#include "gyre/jobs/node/code.h"
+#include "gyre/jobs/node/internal/base_variables.h"
+#include "gyre/jobs/node/internal/cleanliness.h"
+#include "gyre/jobs/node/internal/failure_causes.h"
+#include "gyre/jobs/node/internal/job_shells.h"
+#include "gyre/jobs/node/internal/shared_folders.h"
+#include "gyre/jobs/node/internal/waiting_launcher.h"
+#include "gyre/jobs/node/internal/waits.h"
+#include "gyre/jobs/node/launch_plan.h"
+#include "gyre/jobs/node/mounts.h"
+
+namespace gyre::jobs::node::internal {
+
+using orders::NodeFacts;
+using orders::Phase;
+using orders::StopReason;
+
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr std::chrono::seconds kLongestCleanUp{20};
+/// How long a node may wait for the news that the last worker of another node has ended.
+constexpr std::chrono::seconds kLongestNews{3};
+constexpr fs::perms kReadableByAll =
+    fs::perms::owner_read | fs::perms::owner_write | fs::perms::group_read | fs::perms::others_read;
+
+}  // namespace
+
+NodeRun::NodeRun(const AttemptTask& task, const Commands& commands, AttemptHost& host)
+    : task_(task),
+      folders_(task.root),
+      commands_(commands),
+      journal_(task, host),
+      begun_(task.state.step >= Step::kRunning) {}
+
+void NodeRun::set_up() {
+  try {
+    run_setup();
+  } catch (const AttemptEnds& end) {
+    journal_.stop(end);
+  } catch (const std::exception& error) {
+    journal_.stop(internal_failure(order(), error, begun_));
+  }
+}
+
+void NodeRun::go() {
+  const bool stopped_before = journal_.state().step == Step::kStopped;
+  try {
+    if (task_.has_places) make_places();
+    if (!stopped_before) journal_.stop(run_steps());
+  } catch (const AttemptEnds& early) {
+    if (!stopped_before) journal_.stop(early);
+  } catch (const std::exception& error) {
+    if (!stopped_before) journal_.stop(internal_failure(order(), error, begun_));
+  }
+  clean_up();
+}
+
+AttemptEnds NodeRun::run_steps() {
+  if (journal_.state().step == Step::kPreparing) {
+    unpack_code();
+    run_preparation();
+    find_facts();
+  }
+  journal_.reach(Phase::kPrepared);
+  if (journal_.state().step == Step::kPrepared) wait_for_others();
+  return run_processes();
+}
+
+JobEnvironment NodeRun::environment_of(const Variables& of_process) const {
+  const Variables base = base_variables(task_.base, task_.gyre_program, order(), folders_);
+  return job_environment(order(), folders_, base, of_process);
+}
+
+Started NodeRun::started_process(const std::string& line, bool rank, const Variables& environment) const {
+  Started process;
+  process.command = shell_command(line, rank, order().job);
+  process.environment = environment;
+  return process;
+}
+
+AttemptEnds NodeRun::stopped() const {
+  return stopped_because(must_stop(commands_, journal_.state()).value_or(StopReason::kRequest), order());
+}
+
+void NodeRun::run_setup() {
+  const spec::SetupTask& setup = *order().cluster.setup_task;
+  Variables variables = base_variables(task_.base, task_.gyre_program, order(), folders_);
+  variables["AZ_BATCHAI_MOUNT_ROOT"] = mount_root(order(), folders_);
+  for (const auto& each : setup.environment_variables) variables[each.name] = expand(each.value, variables).text;
+  for (const auto& each : setup.secrets) variables[each.name] = each.value.text.value_or("");
+  std::string folder = expand(setup.std_out_err_path_prefix, variables).text;
+  if (!order().setup_path_suffix.empty()) folder += "/" + order().setup_path_suffix;
+  // Jobs may have put links there. Where the mounts are links themselves, they have to be followed.
+  task_.links_on_mounts ? static_cast<void>(fs::create_directories(folder)) : make_folder_without_links(folder);
+  const std::string& node = order().here().id;
+  const LogFiles logs = {fmt::format("{}/stdout-{}.txt", folder, node), fmt::format("{}/stderr-{}.txt", folder, node)};
+  ProcessSet set(task_, journal_, commands_, folders_.setup_socket());
+  set.add(started_process(setup.command_line, false, variables), logs);
+  journal_.log("the cluster's setup task begins");
+  const auto ended = set.run(launch_specification(set.processes(), folders_.setup_socket(), "/"));
+  if (ended.stopped) throw stopped();
+  if (ended.exit_code == 0) return;
+  const std::string output = resolved(logs.stderr_file, plan_mounts(order(), folders_)).string();
+  AttemptEnds end = internal_failure(
+      order(), fmt::format("the cluster's setup task failed on node {} with exit code {}; its output: {}", node,
+                           ended.exit_code, output));
+  end.exit_code = ended.exit_code;
+  throw end;
+}
+
+void NodeRun::make_place(const std::string& what, const std::string& folder) const {
+  // Jobs of other accounts will have theirs beside it, if the mount is open to them.
+  const std::string& segment = order().path_segment;
+  const std::size_t own = segment.empty() ? std::string::npos : folder.rfind("/" + segment + "/");
+  std::error_code failure;
+  if (own != std::string::npos)
+    failure = make_shared_folders(fs::path(folder.substr(0, own + 1) + segment).parent_path());
+  if (!failure) fs::create_directories(folder, failure);
+  if (!failure) return;
+  const MountPlan mounts = plan_mounts(order(), folders_);
+  const auto outside = [&](const fs::path& place) { return resolved(place, mounts); };
+  throw unusable_path(order(),
+                      fmt::format("cannot make a place for {}: user '{}', as whom the job runs, cannot make the folder "
+                                  "{}: {}{}",
+                                  what, user_name(own_user().user), folder, failure.message(),
+                                  who_may_open(folder, task_.own_account, outside)),
+                      "path", folder);
+}
+
+void NodeRun::make_places() {
+  const JobEnvironment environment = environment_of({});
+  make_place("the job's logs (stdOutErrPathPrefix)", environment.log_folder);
+  log_folder_ = environment.log_folder;
+  journal_.open_log(log_folder_);
+  if (journal_.state().step == Step::kStopped) return;
+  for (const OutputPlace& output : environment.outputs) {
+    make_place(fmt::format("output directory {}", output.id), output.path);
+  }
+  // Replaced as a whole: a name in the job's folder may be a link.
+  const fs::path host_file = folders_.host_file(order().job_name);
+  write_file_atomically(host_file, as_bytes(mpi_host_file(order(), mpi_processes(order().job))));
+  fs::permissions(host_file, kReadableByAll);
+  if (journal_.state().step != Step::kPreparing) return;
+  journal_.log(fmt::format("attempt {} of job {} on node {}", order().attempt, order().job_name, order().here().id));
+  if (order().job.container_settings) {
+    journal_.note(fmt::format("node {}: the job's container {} is not used; it runs on the host", order().here().id,
+                              order().job.container_settings->image));
+  }
+  for (const std::string& warning : environment.warnings) journal_.note(warning);
+}
+
+void NodeRun::unpack_code() {
+  const fs::path folder = folders_.code(order().job_name);
+  if (task_.code_descriptor < 0 || fs::exists(folder)) return;
+  node::unpack_code(task_.code_descriptor, order().code_sha256, folder);
+  journal_.log("the job's code is unpacked");
+}
+
+void NodeRun::run_preparation() {
+  const auto& line = order().job.job_preparation_command_line;
+  if (!line) return;
+  const Variables variables = environment_of({}).variables;
+  for (const std::string& sentence : unset_names("jobPreparation", *line, variables)) journal_.note(sentence);
+  const std::string wish = wish_for_root(*line, variables, order(), folders_);
+  if (!wish.empty()) journal_.note("the job's preparation " + wish);
+  ProcessSet set(task_, journal_, commands_, folders_.socket("prep"));
+  set.add(started_process(*line, false, variables), {log_folder_ + "/" + preparation_log("stdout", order()),
+                                                     log_folder_ + "/" + preparation_log("stderr", order())});
+  journal_.log("the job's preparation begins");
+  const auto ended =
+      set.run(launch_specification(set.processes(), folders_.socket("prep"), work_folder(order(), folders_)));
+  if (ended.stopped) throw stopped();
+  if (ended.exit_code == 0) return;  // Released once it is written down that it is over.
+  // The call may not be what has failed.
+  std::string why = obstacles({*line}, variables, order(), ended.exit_code);
+  if (!wish.empty()) why += "; it " + wish;
+  const std::string& node = order().here().id;
+  throw AttemptEnds{ended.exit_code,
+                    resources::ResourceError{
+                        resources::error_code::kPreparationFailed,
+                        fmt::format("the job's preparation failed on node {} with exit code {}{}; its output: {}", node,
+                                    ended.exit_code, why, preparation_log("stderr", order())),
+                        {{"node", node}}}};
+}
+
+void NodeRun::find_facts() {
+  NodeFacts facts;
+  const Variables variables = environment_of({}).variables;
+  if (mpi_processes(order().job) > 0) facts.mpi = find_mpi(variables);
+  ports_.emplace(order().here().address, ports_needed(order(), order().node));
+  facts.ports = ports_->ports();
+  if (order().nodes.size() > 1) facts.shell_port = start_shell(task_, variables);
+  journal_.take_facts(facts);
+  release_set(folders_.socket("prep"));
+  journal_.log("prepared");
+}
+
+void NodeRun::wait_for_others() {
+  for (;;) {
+    if (must_stop(commands_, journal_.state())) throw stopped();
+    if (const auto facts = commands_.running()) {
+      if (facts->size() != order().nodes.size()) {
+        throw Error(ErrorCode::kProtocol, "the service sent the facts of other nodes than the job's");
+      }
+      return journal_.run_with(*facts);
+    }
+    wait_for_command(commands_, wall_clock_limit(journal_.state()));
+  }
+}
+
+AttemptEnds NodeRun::hold_until_finished() {
+  journal_.reach(Phase::kDone);
+  for (;;) {
+    if (commands_.finishing()) return {};
+    if (must_stop(commands_, journal_.state())) return stopped();
+    wait_for_command(commands_, wall_clock_limit(journal_.state()));
+  }
+}
+
+bool NodeRun::all_workers_are_done() {
+  if (order().nodes.size() == 1) return true;
+  const Deadline limit = Deadline::after(kLongestNews);
+  for (;;) {
+    if (commands_.finishing()) return true;
+    if (must_stop(commands_, journal_.state()) || limit.passed()) return false;
+    wait_for_command(commands_, limit);
+  }
+}
+
+AttemptEnds NodeRun::run_processes() {
+  const std::vector<NodePlan> plans = launch_plan(order(), journal_.state().all_facts);
+  const NodePlan& plan = plans[static_cast<std::size_t>(order().node)];
+  write_shell_table(order(), journal_.state().all_facts, folders_);
+  journal_.reach(Phase::kRunning);
+  if (ports_) ports_->release();
+  if (plan.processes.empty()) return hold_until_finished();
+  const auto ended = run_plan(plan, plans);
+  if (ended.stopped) return stopped();
+  const bool failed = ended.exit_code != 0 && !(ended.main_done && all_workers_are_done());
+  return failed ? failure_of_job(order(), folders_, environment_of({}).variables, ended) : hold_until_finished();
+}
+
+ProcessSet::Ended NodeRun::run_plan(const NodePlan& plan, const std::vector<NodePlan>& plans) {
+  const fs::path socket = folders_.socket("ranks");
+  ProcessSet set(task_, journal_, commands_, socket);
+  for (const ProcessPlan& process : plan.processes) {
+    const JobEnvironment environment = environment_of(process.variables);
+    for (const auto& sentence : unset_names("the command line", process.shell_line, environment.variables)) {
+      if (set.processes().empty()) journal_.note(sentence);
+    }
+    Started started = started_process(process.shell_line, plan.ranks, environment.variables);
+    started.role = process.role;
+    started.index = process.index;
+    started.role_size = process.role_size;
+    set.add(std::move(started),
+            {fmt::format("{}/stdout{}.txt", log_folder_, process.log_suffix),
+             fmt::format("{}/stderr{}.txt", log_folder_, process.log_suffix)},
+            process.server);
+  }
+  Json specification = launch_specification(set.processes(), socket, work_folder(order(), folders_));
+  if (plan.ranks) add_ranks(specification, order(), plans);
+  const auto ended =
+      set.run(specification, specification.contains("job") ? plan.first_rank : 0, [&] { begun_ = true; });
+  if (const std::string missing = text_noted(folders_.missing_output(), ::geteuid()); !missing.empty())
+    journal_.note(fmt::format("gyre run on node {}: {}", order().here().id, missing));
+  return ended;
+}
+
+void NodeRun::clean_up() {
+  ports_.reset();
+  for (const char* name : kSetsOfJob) end_set(folders_.socket(name));
+  try {
+    const auto account = task_.own_account ? std::optional(own_user()) : std::nullopt;
+    for (const std::string& what :
+         clean_up_after(order(), journal_.state().memory, account, Deadline::after(kLongestCleanUp))) {
+      journal_.add_left_behind(what);
+    }
+    fs::remove(folders_.shell_table());
+  } catch (const std::exception& error) {
+    journal_.add_left_behind(error.what());
+  }
+  keep_work_files();
+  if (journal_.state().record->left_behind.empty()) return;  // All is written down.
+  try {
+    journal_.take(Step::kStopped);
+  } catch (const Error& error) {
+    journal_.note(fmt::format("the exit record could not be written: {}", error.what()));
+  }
+}
+
+}  // namespace gyre::jobs::node::internal

@@ -1,0 +1,39 @@
+// Messages between node programs and the service, and what both keep on disk: any bytes must be read within the limits
+// or refused.
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "gyre/base/bytes.h"
+#include "gyre/base/error.h"
+#include "gyre/jobs/orders/messages.h"
+
+namespace {
+
+template <typename Read>
+void read(const gyre::net::Message& message, Read how) {
+  try {
+    static_cast<void>(how(message));
+  } catch (const gyre::Error& error) {
+    using gyre::ErrorCode;
+    if (error.code() != ErrorCode::kCorruptData && error.code() != ErrorCode::kProtocol) std::abort();
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  gyre::net::Message message;
+  const auto bytes = gyre::as_bytes({reinterpret_cast<const char*>(data), size});
+  message.payload.assign(bytes.begin(), bytes.end());
+  namespace orders = gyre::jobs::orders;
+  read(message, orders::registration_from);
+  read(message, orders::report_from);
+  read(message, orders::order_from);
+  read(message, orders::run_command_from);
+  read(message, orders::stop_attempt_from);
+  read(message, orders::attempt_from);
+  read(message, orders::number_from);
+  read(message, orders::lease_from);
+  return 0;
+}
