@@ -195,9 +195,15 @@ for values in (
         gyre.log(values)
     except (gyre.Error, TypeError) as error:
         print(type(error).__name__, error)
+for step in (1.5, 2**63, -(2**63) - 1, "a"):
+    try:
+        gyre.log({"a": 1}, step=step)
+    except TypeError as error:
+        print("step:", error)
 """
     job = start_job("--metrics", "job.metrics", *python(script), env=PACKAGE)
     assert job.wait() == 0, job.stderr
+    assert job.stdout.count("step: gyre.log: a step is a whole number of at most 64 bits, not ") == 4
     assert job.stdout.count("InvalidArgumentError") == 3
     assert "'gyre/x'" in job.stdout
     assert job.stdout.count("TypeError") == 4

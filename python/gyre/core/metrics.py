@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import operator
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, SupportsFloat
+from typing import TYPE_CHECKING, SupportsFloat, SupportsIndex
 
 if TYPE_CHECKING:
     from gyre.core import _core
@@ -24,13 +25,13 @@ class _State:
 _state = _State()
 
 
-def log(values: Mapping[str, SupportsFloat], step: int | None = None, *, every_rank: bool = False) -> None:
+def log(values: Mapping[str, SupportsFloat], step: SupportsIndex | None = None, *, every_rank: bool = False) -> None:
     """Logs numbers under their names, for a step of the training, to the file of `gyre run --metrics`.
 
     What rank 0 passes is kept, and with `every_rank` what each rank does. Without `step`, it is one more than in this
     rank's last call. Takes microseconds and never waits. Does nothing without `gyre run --metrics`.
     Errors: InvalidArgumentError for a name that begins with "gyre/", has control characters, or more than 200 bytes;
-    TypeError for a value that is not a number.
+    TypeError for a value that is not a number, and a step that is not a whole one.
     """
     state = _state
     logger = state.logger
@@ -40,11 +41,21 @@ def log(values: Mapping[str, SupportsFloat], step: int | None = None, *, every_r
         logger = _start()
         if logger is None:
             return
-    state.step = state.step + 1 if step is None else int(step)
+    state.step = state.step + 1 if step is None else _whole(step)
     if every_rank or logger.rank == 0:
         logger.log(values if isinstance(values, dict) else dict(values), state.step)
     if state.runtime is not None:
         logger.log_engine(state.runtime, state.step, False)
+
+
+def _whole(step: SupportsIndex) -> int:
+    try:
+        number = operator.index(step)
+    except TypeError:
+        number = None
+    if number is None or not -(1 << 63) <= number < 1 << 63:
+        raise TypeError(f"gyre.log: a step is a whole number of at most 64 bits, not {step!r}") from None
+    return number
 
 
 def joined(runtime: _core.Runtime) -> None:
