@@ -4,7 +4,7 @@
 
 namespace gyre {
 
-/// Holds a mutex that a thread locks before it forks, and both processes unlock after it: std::mutex has no right to that.
+/// Holds a mutex that a thread locks before it forks, and both processes unlock after it, which std::mutex forbids.
 class PthreadLock {
  public:
   explicit PthreadLock(pthread_mutex_t& mutex) : mutex_(mutex) { ::pthread_mutex_lock(&mutex_); }
