@@ -47,7 +47,7 @@ void AttemptRun::blame(int exit_code, const resources::ResourceError& error) {
 }
 
 void AttemptRun::report(int node, const NodeReport& report) {
-  NodeState& state = nodes_[static_cast<std::size_t>(node)];
+  NodeView& state = nodes_[static_cast<std::size_t>(node)];
   // Late news: it only ever goes on.
   if (state.over() || (state.report && report.phase < state.report->phase)) return;
   state.report = report;
@@ -60,7 +60,7 @@ void AttemptRun::report(int node, const NodeReport& report) {
 }
 
 void AttemptRun::lose(int node, const std::string& why, NodeLoss loss) {
-  NodeState& state = nodes_[static_cast<std::size_t>(node)];
+  NodeView& state = nodes_[static_cast<std::size_t>(node)];
   if (state.over()) return;
   state.lost = why;
   state.hopeless = loss == NodeLoss::kHopeless;
@@ -80,11 +80,11 @@ void AttemptRun::stop(StopReason reason, std::chrono::seconds grace) {
 }
 
 bool AttemptRun::all_at_least(Phase phase) const {
-  return std::ranges::all_of(nodes_, [&](const NodeState& node) { return node.report && node.report->phase >= phase; });
+  return std::ranges::all_of(nodes_, [&](const NodeView& node) { return node.report && node.report->phase >= phase; });
 }
 
 NodeCommand AttemptRun::command_for(int node) const {
-  const NodeState& state = nodes_[static_cast<std::size_t>(node)];
+  const NodeView& state = nodes_[static_cast<std::size_t>(node)];
   if (state.forgotten) return NodeCommand::kNone;
   if (state.over()) return acknowledged_ && ended() ? NodeCommand::kForget : NodeCommand::kNone;
   const bool stopping = stop_ || cause_;
@@ -98,22 +98,22 @@ NodeCommand AttemptRun::command_for(int node) const {
 
 std::vector<NodeFacts> AttemptRun::all_facts() const {
   std::vector<NodeFacts> all;
-  for (const NodeState& node : nodes_)
+  for (const NodeView& node : nodes_)
     all.push_back(node.report ? node.report->facts.value_or(NodeFacts()) : NodeFacts());
   return all;
 }
 
 bool AttemptRun::running() const {
-  const auto was_prepared = [](const NodeState& node) { return node.report && node.report->facts; };
+  const auto was_prepared = [](const NodeView& node) { return node.report && node.report->facts; };
   return all_at_least(Phase::kRunning) && std::ranges::all_of(nodes_, was_prepared);
 }
 
 bool AttemptRun::ended() const {
-  return std::ranges::all_of(nodes_, [](const NodeState& node) { return node.over(); });
+  return std::ranges::all_of(nodes_, [](const NodeView& node) { return node.over(); });
 }
 
 bool AttemptRun::forgotten() const {
-  return std::ranges::all_of(nodes_, [](const NodeState& node) { return node.forgotten || node.lost; });
+  return std::ranges::all_of(nodes_, [](const NodeView& node) { return node.forgotten || node.lost; });
 }
 
 AttemptResult AttemptRun::result() const {
@@ -122,7 +122,7 @@ AttemptResult AttemptRun::result() const {
   result.started_us = std::numeric_limits<std::int64_t>::max();
   bool any_asked = false;
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    const NodeState& node = nodes_[i];
+    const NodeView& node = nodes_[i];
     if (node.lost) result.lost.push_back(order_.nodes[i].id);
     result.hopeless = result.hopeless || node.hopeless;
     if (!node.report) continue;

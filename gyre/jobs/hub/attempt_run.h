@@ -88,7 +88,7 @@ class AttemptRun {
  private:
   static constexpr std::chrono::seconds kGraceAfterFailure{2};
 
-  struct NodeState {
+  struct NodeView {
     std::optional<orders::NodeReport> report;
     std::optional<std::string> lost;  ///< Why.
     bool hopeless = false;
@@ -105,7 +105,7 @@ class AttemptRun {
   void blame(int exit_code, const resources::ResourceError& error);
 
   orders::WorkOrder order_;
-  std::vector<NodeState> nodes_;
+  std::vector<NodeView> nodes_;
   std::optional<Stop> stop_;
   /// The first failure that nobody asked for.
   std::optional<std::pair<int, resources::ResourceError>> cause_;

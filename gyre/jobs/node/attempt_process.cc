@@ -36,7 +36,7 @@ using Json = nlohmann::json;
 using internal::AttemptTask;
 using internal::Commands;
 using internal::JsonLines;
-using internal::NodeState;
+using internal::SavedAttempt;
 namespace attempt_line = internal::attempt_line;
 
 constexpr std::size_t kMostNodes = 100'000;
@@ -55,7 +55,7 @@ class Host final : public internal::AttemptHost {
   Host(const Host&) = delete;
   Host& operator=(const Host&) = delete;
 
-  void save(const NodeState& state) override {
+  void save(const SavedAttempt& state) override {
     {
       const MutexLock lock(mutex_);
       answer_.reset();

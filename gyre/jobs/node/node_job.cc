@@ -16,7 +16,7 @@
 #include "gyre/base/thread_annotations.h"
 #include "gyre/jobs/node/internal/attempt_keeper.h"
 #include "gyre/jobs/node/internal/commands.h"
-#include "gyre/jobs/node/internal/node_state.h"
+#include "gyre/jobs/node/internal/saved_attempt.h"
 #include "gyre/net/notifier.h"
 
 namespace gyre::jobs::node {
@@ -59,7 +59,7 @@ NodeOptions options_for(NodeOptions options, const WorkOrder& order) {
 /// The thread of an attempt, and what it shares with others.
 class NodeJob::Run final : internal::ReportSink {
  public:
-  Run(NodeOptions options, const internal::NodeState& state)
+  Run(NodeOptions options, const internal::SavedAttempt& state)
       : options_(std::move(options)), order_(state.order), keeper_(options_, state, commands_, *this) {
     report_.attempt = order_.attempt;
     report_.notes = state.notes;
@@ -103,7 +103,7 @@ NodeJob::NodeJob(const NodeOptions& options, const WorkOrder& order) {
   std::filesystem::create_directories(folders.records());
   // Orders hold secrets.
   std::filesystem::permissions(folders.own(), std::filesystem::perms::owner_all);
-  internal::NodeState state;
+  internal::SavedAttempt state;
   state.order = order;
   const NodeOptions own = options_for(options, order);
   // Nodes that share a machine's links can show only one folder at a path.

@@ -26,7 +26,7 @@
 #include "gyre/base/file.h"
 #include "gyre/jobs/node/internal/attempt_ends.h"
 #include "gyre/jobs/node/internal/node_probe.h"
-#include "gyre/jobs/node/internal/node_state.h"
+#include "gyre/jobs/node/internal/saved_attempt.h"
 #include "gyre/jobs/node/node_folders.h"
 #include "gyre/jobs/orders/json_fields.h"
 #include "gyre/jobs/orders/messages.h"

@@ -33,10 +33,10 @@ TEST(DecideTest, a_job_never_starts_on_a_part_of_its_nodes) {
 TEST(DecideTest, only_ready_nodes_are_given_to_jobs) {
   World world(5);
   world.submit(2);
-  world.node(1).state = NodeState::kPreparing;
-  world.node(2).state = NodeState::kUnusable;
-  world.node(3).state = NodeState::kLeaving;
-  world.node(4).state = NodeState::kLost;
+  world.node(1).state = NodeReadiness::kPreparing;
+  world.node(2).state = NodeReadiness::kUnusable;
+  world.node(3).state = NodeReadiness::kLeaving;
+  world.node(4).state = NodeReadiness::kLost;
   EXPECT_THAT(world.started_by_step(), IsEmpty());
 }
 
@@ -103,11 +103,11 @@ TEST(DecideTest, a_long_job_may_overtake_on_nodes_that_the_head_does_not_need) {
 TEST(DecideTest, nothing_overtakes_a_head_that_nodes_being_prepared_could_serve) {
   // Nobody knows when they are ready: it may be now.
   World world(3);
-  world.node(3).state = NodeState::kPreparing;
+  world.node(3).state = NodeReadiness::kPreparing;
   const JobId head = world.submit(3);
   world.submit(1, minutes(1));
   EXPECT_THAT(world.step(), IsEmpty());
-  world.node(3).state = NodeState::kReady;
+  world.node(3).state = NodeReadiness::kReady;
   EXPECT_THAT(world.started_by_step(), ElementsAre(head));
 }
 
@@ -183,11 +183,11 @@ TEST(DecideTest, an_attempt_that_is_being_ended_is_left_alone_and_keeps_its_node
   world.step();
   world.running(job)->ending = true;
   world.state.now = hours(5);
-  world.node(1).state = NodeState::kLost;
+  world.node(1).state = NodeReadiness::kLost;
   world.submit(1);
   EXPECT_THAT(actions_of<TerminateJob>(decide(world.state)), IsEmpty());
   EXPECT_THAT(actions_of<RequeueJob>(decide(world.state)), IsEmpty());
-  world.node(1).state = NodeState::kReady;
+  world.node(1).state = NodeReadiness::kReady;
   EXPECT_THAT(decide(world.state), IsEmpty());
 }
 
@@ -196,12 +196,12 @@ TEST(DecideTest, a_job_that_loses_a_node_goes_back_to_its_old_place) {
   const JobId job = world.submit(2);
   world.step();
   const JobId later = world.submit(1);
-  world.node(2).state = NodeState::kLost;
+  world.node(2).state = NodeReadiness::kLost;
   const auto decisions = world.step();
   EXPECT_THAT(actions_of<RequeueJob>(decisions), ElementsAre(RequeueJob{job, 1}));
   EXPECT_EQ(decisions.front().why, "node 2 was lost");
   EXPECT_THAT(actions_of<AllocateNodes>(decisions), ElementsAre(AllocateNodes{1, 1}));
-  world.node(3).state = NodeState::kReady;
+  world.node(3).state = NodeReadiness::kReady;
   EXPECT_THAT(actions_of<StartJob>(world.step()), ElementsAre(StartJob{job, 2, {1, 3}}));
   EXPECT_NE(world.waiting(later), nullptr);
 }
@@ -220,11 +220,11 @@ TEST(DecideTest, a_job_that_has_used_up_its_attempts_ends_when_a_node_is_lost) {
   const JobId job = world.submit(1);
   world.waiting(job)->max_attempts = 2;
   world.step();
-  world.node(1).state = NodeState::kLost;
+  world.node(1).state = NodeReadiness::kLost;
   EXPECT_THAT(actions_of<RequeueJob>(world.step()), ElementsAre(RequeueJob{job, 1}));
-  world.node(2).state = NodeState::kReady;
+  world.node(2).state = NodeReadiness::kReady;
   world.step();
-  world.node(2).state = NodeState::kLost;
+  world.node(2).state = NodeReadiness::kLost;
   const auto decisions = world.step();
   EXPECT_THAT(actions_of<TerminateJob>(decisions), ElementsAre(TerminateJob{job, 2}));
   EXPECT_EQ(decisions.front().reason, Reason::kAttemptsUsedUp);

@@ -23,7 +23,7 @@ Explanation explained(const World& world, JobId job) {
 
 TEST(ExplainTest, counts_nodes_by_what_they_do_and_says_what_would_start_the_job) {
   World world(4);
-  world.node(4).state = NodeState::kPreparing;
+  world.node(4).state = NodeReadiness::kPreparing;
   const JobId job = world.submit(4);
   const Explanation why = explained(world, job);
   EXPECT_EQ(why.reason, WaitReason::kNodes);

@@ -107,7 +107,7 @@ void Simulation::make_world() {
   }
   for (Node& node : state().nodes) {
     if (!one_in(8)) continue;
-    node.state = NodeState::kPreparing;
+    node.state = NodeReadiness::kPreparing;
     ready_at[node.id] = Time(number(1, 60));
   }
   for (const std::string workspace : {"w", "v"}) {
@@ -169,7 +169,7 @@ void Simulation::let_happen_what_is_due() {
     });
   }
   for (Node& node : state().nodes) {
-    if (node.state == NodeState::kPreparing && ready_at[node.id] <= now) node.state = NodeState::kReady;
+    if (node.state == NodeReadiness::kPreparing && ready_at[node.id] <= now) node.state = NodeReadiness::kReady;
   }
   std::erase_if(ready_at, [&](const auto& entry) { return entry.second <= now; });
   std::vector<JobId> over;
@@ -189,7 +189,7 @@ void Simulation::fault() {
     if (state().nodes.empty()) return;
     Node& node = state().nodes[random.below(state().nodes.size())];
     if (one_in(2)) {
-      node.state = NodeState::kLost;
+      node.state = NodeReadiness::kLost;
     } else {
       std::erase_if(state().nodes, [&, id = node.id](const Node& other) { return other.id == id; });
     }
@@ -214,7 +214,7 @@ void Simulation::check_starts(const State& before, const std::vector<Decision>& 
     ASSERT_EQ(start.attempt, job.attempts + 1);
     for (const NodeId id : start.nodes) {
       const auto node = std::ranges::find(before.nodes, id, &Node::id);
-      ASSERT_TRUE(node != before.nodes.end() && node->state == NodeState::kReady && node->cluster == job.cluster);
+      ASSERT_TRUE(node != before.nodes.end() && node->state == NodeReadiness::kReady && node->cluster == job.cluster);
       ASSERT_TRUE(busy.insert(id).second) << "two jobs on node " << id;
     }
     const Quota* quota = quota_of(before, job);
@@ -296,7 +296,7 @@ void Simulation::carry_out(const std::vector<Decision>& decisions) {
     clean_at[job] = state().now + Time(faulty ? number(0, 5) : 0);
   }
   for (const Node& node : state().nodes) {
-    if (node.state == NodeState::kPreparing && !ready_at.contains(node.id))
+    if (node.state == NodeReadiness::kPreparing && !ready_at.contains(node.id))
       ready_at[node.id] = state().now + Time(number(1, 9));
   }
 }

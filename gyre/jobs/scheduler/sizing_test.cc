@@ -24,8 +24,8 @@ TEST(SizingTest, missing_nodes_are_allocated_once) {
 
 TEST(SizingTest, a_leaving_or_lost_node_is_replaced) {
   World world(3);
-  world.node(1).state = NodeState::kLeaving;
-  world.node(2).state = NodeState::kLost;
+  world.node(1).state = NodeReadiness::kLeaving;
+  world.node(2).state = NodeReadiness::kLost;
   EXPECT_THAT(actions_of<AllocateNodes>(world.step()), ElementsAre(AllocateNodes{1, 2}));
 }
 
@@ -33,8 +33,8 @@ TEST(SizingTest, unusable_nodes_leave_first_and_then_those_that_do_nothing) {
   World world(5);
   world.submit(1);
   world.step();  // Node 1.
-  world.node(2).state = NodeState::kUnusable;
-  world.node(3).state = NodeState::kPreparing;
+  world.node(2).state = NodeReadiness::kUnusable;
+  world.node(3).state = NodeReadiness::kPreparing;
   shrink(world, 2, Deallocation::kTerminate);
   EXPECT_THAT(actions_of<ReleaseNode>(world.step()), ElementsAre(ReleaseNode{2}, ReleaseNode{3}, ReleaseNode{5}));
   EXPECT_NE(world.running(1), nullptr);
@@ -122,7 +122,7 @@ TEST(SizingTest, an_automatic_size_follows_waiting_and_running_jobs_within_its_l
   world.submit(2);
   const JobId second = world.submit(3);
   EXPECT_THAT(actions_of<AllocateNodes>(world.step()), ElementsAre(AllocateNodes{1, 3}));
-  for (Node& node : world.state.nodes) node.state = NodeState::kReady;
+  for (Node& node : world.state.nodes) node.state = NodeReadiness::kReady;
   world.step();
   EXPECT_EQ(world.running(second), nullptr);
   world.take_off(1);

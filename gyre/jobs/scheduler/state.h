@@ -23,7 +23,7 @@ enum class Priority { kLow, kNormal, kHigh };
 /// Of a cluster's nodes: low-priority ones may vanish at any time and count towards a quota of their own.
 enum class NodePriority { kDedicated, kLowPriority };
 
-enum class NodeState {
+enum class NodeReadiness {
   kPreparing,  ///< Being allocated, set up or cleaned; may become ready at any moment.
   kReady,      ///< Busy while a running job lists it, otherwise idle.
   kUnusable,   ///< Its preparation failed. It stays, and counts, until it is released.
@@ -34,7 +34,7 @@ enum class NodeState {
 struct Node {
   NodeId id = 0;
   ClusterId cluster = 0;
-  NodeState state = NodeState::kReady;
+  NodeReadiness state = NodeReadiness::kReady;
 };
 
 /// What happens to running jobs when a cluster shrinks below what they need.

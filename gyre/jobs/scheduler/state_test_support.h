@@ -37,7 +37,7 @@ struct World {
     add_nodes(id, ready_nodes);
     return id;
   }
-  void add_nodes(ClusterId cluster_id, int count, NodeState node_state = NodeState::kReady) {
+  void add_nodes(ClusterId cluster_id, int count, NodeReadiness node_state = NodeReadiness::kReady) {
     for (int i = 0; i < count; ++i) state.nodes.push_back({++nodes_made, cluster_id, node_state});
   }
   JobId submit(int node_count, Time limit = std::chrono::hours(1), Priority priority = Priority::kNormal,
@@ -94,7 +94,7 @@ struct World {
   void apply(const ReleaseNode& release) {
     std::erase_if(state.nodes, [&](const Node& other) { return other.id == release.node; });
   }
-  void apply(const AllocateNodes& allocate) { add_nodes(allocate.cluster, allocate.count, NodeState::kPreparing); }
+  void apply(const AllocateNodes& allocate) { add_nodes(allocate.cluster, allocate.count, NodeReadiness::kPreparing); }
 
   NodeId nodes_made = 0;
   JobId jobs_made = 0;

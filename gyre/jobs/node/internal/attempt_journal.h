@@ -20,7 +20,7 @@ class AttemptJournal {
  public:
   AttemptJournal(const AttemptTask& task, AttemptHost& host);
 
-  const NodeState& state() const { return state_; }
+  const SavedAttempt& state() const { return state_; }
   const orders::WorkOrder& order() const { return state_.order; }
   /// The values that no log may show.
   const std::vector<std::string>& secrets() const { return secrets_; }
@@ -47,7 +47,7 @@ class AttemptJournal {
 
   const AttemptTask& task_;
   AttemptHost& host_;
-  NodeState state_;
+  SavedAttempt state_;
   const std::vector<std::string> secrets_;
   orders::Phase phase_ = orders::Phase::kPreparing;
   std::string log_;  ///< Its path; empty: there is none yet.

@@ -54,7 +54,7 @@ constexpr std::chrono::seconds kSlackOfCleanUp{90};
 constexpr std::chrono::seconds kLongestExit{5};
 
 /// Of the cluster's setup task as it is, on this boot of the machine.
-std::string setup_stamp(const NodeState& state) {
+std::string setup_stamp(const SavedAttempt& state) {
   const Json whole = spec::to_json(state.order.cluster, spec::Secrets::kIncluded).at("nodeSetup");
   const std::string text = whole.dump();
   return fmt::format("{} {:016x}", state.boot, xxh3_64(as_bytes(text)));
@@ -62,7 +62,7 @@ std::string setup_stamp(const NodeState& state) {
 
 }  // namespace
 
-AttemptKeeper::AttemptKeeper(const NodeOptions& options, NodeState state, Commands& commands, ReportSink& sink)
+AttemptKeeper::AttemptKeeper(const NodeOptions& options, SavedAttempt state, Commands& commands, ReportSink& sink)
     : options_(options), folders_(options.root), state_(std::move(state)), commands_(commands), sink_(sink) {}
 
 void AttemptKeeper::go() {
@@ -243,7 +243,7 @@ void AttemptKeeper::obey(const Json& line, AttemptChild& process, Told& told) {
 }
 
 void AttemptKeeper::take_progress(const Json& progress, AttemptChild& process, Told& told) {
-  NodeState next = with_progress(state_, progress);
+  SavedAttempt next = with_progress(state_, progress);
   if (next.step == Step::kRunning && next.all_facts.size() != next.order.nodes.size()) {
     throw Error(ErrorCode::kCorruptData, "the attempt runs before all nodes are prepared");
   }

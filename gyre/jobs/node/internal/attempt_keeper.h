@@ -31,7 +31,7 @@ class ReportSink {
 /// come from others.
 class AttemptKeeper {
  public:
-  AttemptKeeper(const NodeOptions& options, NodeState state, Commands& commands, ReportSink& sink);
+  AttemptKeeper(const NodeOptions& options, SavedAttempt state, Commands& commands, ReportSink& sink);
 
   /// Returns with the attempt ended, or when it is to be left as it is (Commands::leave). Does not throw.
   void go();
@@ -74,7 +74,7 @@ class AttemptKeeper {
 
   const NodeOptions& options_;
   const NodeFolders folders_;
-  NodeState state_;
+  SavedAttempt state_;
   Commands& commands_;
   ReportSink& sink_;
   PrivateFolders private_;

@@ -44,7 +44,7 @@ AttemptTask attempt_task_from_json(const Json& json) {
   task.links_on_mounts = fields.boolean("links_on_mounts");
   task.code_descriptor = static_cast<int>(fields.integer("code_descriptor", -1, kMost));
   for (const Json& line : fields.array("lines", kMostKeptLines)) task.lines.push_back(line.get<std::string>());
-  task.state = node_state_from_json(fields.at("state"), "the task's state");
+  task.state = saved_attempt_from_json(fields.at("state"), "the task's state");
   return task;
 }
 

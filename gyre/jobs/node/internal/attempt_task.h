@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "gyre/jobs/node/expansion.h"
-#include "gyre/jobs/node/internal/node_state.h"
+#include "gyre/jobs/node/internal/saved_attempt.h"
 
 namespace gyre::jobs::node::internal {
 
@@ -50,7 +50,7 @@ struct AttemptTask {
   bool links_on_mounts = false;    ///< The mounts are symbolic links themselves.
   int code_descriptor = -1;        ///< Of the archive of the job's code, open; negative: there is none.
   std::vector<std::string> lines;  ///< For the job's log on the node, from before there was one.
-  NodeState state;
+  SavedAttempt state;
 };
 
 nlohmann::json to_json(const AttemptTask& task);

@@ -8,7 +8,7 @@ namespace gyre::jobs::node::internal {
 
 using orders::StopReason;
 
-std::optional<StopReason> must_stop(const Commands& commands, const NodeState& state) {
+std::optional<StopReason> must_stop(const Commands& commands, const SavedAttempt& state) {
   if (const auto command = commands.stopping()) return command->reason;
   if (wall_clock_limit(state).passed()) return StopReason::kWallClock;
   return std::nullopt;

@@ -13,7 +13,7 @@ Ledger::Ledger(const State& state) : state_(state) {
     nodes_[cluster.id] = {};
   }
   for (const Quota& quota : state.quotas) cores_left_.push_back(quota.cores);
-  std::map<NodeId, NodeState> states;
+  std::map<NodeId, NodeReadiness> states;
   for (const Node& node : state.nodes) states[node.id] = node.state;
   for (const RunningJob& running : state.running) add_running(running, states);
   std::set<NodeId> held;
@@ -31,30 +31,31 @@ Ledger::Ledger(const State& state) : state_(state) {
 void Ledger::add_node(const Node& node, bool busy) {
   NodeCounts& counts = nodes_[node.cluster];
   switch (node.state) {
-    case NodeState::kLost: break;
-    case NodeState::kLeaving: ++counts.leaving; break;
-    case NodeState::kPreparing:
-    case NodeState::kReady:
-    case NodeState::kUnusable:
+    case NodeReadiness::kLost: break;
+    case NodeReadiness::kLeaving: ++counts.leaving; break;
+    case NodeReadiness::kPreparing:
+    case NodeReadiness::kReady:
+    case NodeReadiness::kUnusable:
       if (busy) {
         ++counts.busy;
-      } else if (node.state == NodeState::kReady) {
+      } else if (node.state == NodeReadiness::kReady) {
         counts.idle.push_back(node.id);
       } else {
-        (node.state == NodeState::kPreparing ? counts.preparing : counts.unusable).push_back(node.id);
+        (node.state == NodeReadiness::kPreparing ? counts.preparing : counts.unusable).push_back(node.id);
       }
       break;
   }
 }
 
-void Ledger::add_running(const RunningJob& running, const std::map<NodeId, NodeState>& states) {
+void Ledger::add_running(const RunningJob& running, const std::map<NodeId, NodeReadiness>& states) {
   Hold hold{.job = running.job.id};
   if (cluster(running.job.cluster) != nullptr) hold.demand = demand_of(running.job);
   hold.demand.cluster = running.job.cluster;
   // Of what the job holds only these come back.
   hold.demand.nodes = static_cast<int>(std::ranges::count_if(running.nodes, [&](NodeId node) {
     const auto found = states.find(node);
-    return found != states.end() && (found->second == NodeState::kReady || found->second == NodeState::kPreparing);
+    return found != states.end() &&
+           (found->second == NodeReadiness::kReady || found->second == NodeReadiness::kPreparing);
   }));
   if (!running.ending) hold.end = running.started + running.job.wall_clock_limit;
   if (hold.demand.quota) cores_left_[*hold.demand.quota] -= hold.demand.cores;

@@ -64,7 +64,7 @@ class Ledger {
 
  private:
   void add_node(const Node& node, bool busy);
-  void add_running(const RunningJob& running, const std::map<NodeId, NodeState>& states);
+  void add_running(const RunningJob& running, const std::map<NodeId, NodeReadiness>& states);
 
   const State& state_;
   std::map<ClusterId, const Cluster*> clusters_;

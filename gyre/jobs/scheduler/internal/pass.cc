@@ -42,7 +42,7 @@ Pass::Pass(const State& state) : state_(state), ledger_(state) {
 void Pass::look_after_running_jobs() {
   std::set<NodeId> alive;
   for (const Node& node : state_.nodes) {
-    if (node.state != NodeState::kLost) alive.insert(node.id);
+    if (node.state != NodeReadiness::kLost) alive.insert(node.id);
   }
   for (const RunningJob* running : sorted(state_.running, [](const RunningJob& one) { return one.job.sequence; })) {
     if (!running->ending) end_if_necessary(*running, alive);

@@ -76,7 +76,7 @@ void Dispatcher::add_nodes(scheduler::State& state) {
     const bool stuck = node.state == resources::NodeState::kIdle && known->second;
     state.nodes.push_back({.id = node.id,
                            .cluster = node.cluster,
-                           .state = stuck ? scheduler::NodeState::kUnusable : scheduled(node.state)});
+                           .state = stuck ? scheduler::NodeReadiness::kUnusable : scheduled(node.state)});
   }
 }
 

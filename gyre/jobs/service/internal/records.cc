@@ -168,15 +168,15 @@ scheduler::Priority scheduled(spec::SchedulingPriority priority) {
   throw Error(ErrorCode::kInternal, "a priority without a name");
 }
 
-scheduler::NodeState scheduled(resources::NodeState state) {
+scheduler::NodeReadiness scheduled(resources::NodeState state) {
   switch (state) {
     case resources::NodeState::kAllocating:
-    case resources::NodeState::kPreparing: return scheduler::NodeState::kPreparing;
+    case resources::NodeState::kPreparing: return scheduler::NodeReadiness::kPreparing;
     case resources::NodeState::kIdle:
-    case resources::NodeState::kRunning: return scheduler::NodeState::kReady;
-    case resources::NodeState::kUnusable: return scheduler::NodeState::kUnusable;
-    case resources::NodeState::kLeaving: return scheduler::NodeState::kLeaving;
-    case resources::NodeState::kLost: return scheduler::NodeState::kLost;
+    case resources::NodeState::kRunning: return scheduler::NodeReadiness::kReady;
+    case resources::NodeState::kUnusable: return scheduler::NodeReadiness::kUnusable;
+    case resources::NodeState::kLeaving: return scheduler::NodeReadiness::kLeaving;
+    case resources::NodeState::kLost: return scheduler::NodeReadiness::kLost;
   }
   throw Error(ErrorCode::kInternal, "a node state without a name");
 }

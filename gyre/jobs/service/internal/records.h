@@ -73,7 +73,7 @@ bool has_secrets(const spec::JobSpec& job);
 resources::Event shown(const catalog::Event& event);
 
 scheduler::Priority scheduled(spec::SchedulingPriority priority);
-scheduler::NodeState scheduled(resources::NodeState state);
+scheduler::NodeReadiness scheduled(resources::NodeState state);
 std::variant<scheduler::ManualScale, scheduler::AutoScale> scheduled(const resources::Scale& scale);
 
 }  // namespace gyre::jobs::service

@@ -1,4 +1,4 @@
-#include "gyre/jobs/node/internal/node_state.h"
+#include "gyre/jobs/node/internal/saved_attempt.h"
 
 #include <fmt/format.h>
 
@@ -80,14 +80,14 @@ std::filesystem::path ended_state(const NodeFolders& folders) {
   return std::filesystem::path(folders.current()).replace_filename("ended.json");
 }
 
-std::optional<NodeState> read_state(const std::filesystem::path& file) {
+std::optional<SavedAttempt> read_state(const std::filesystem::path& file) {
   std::error_code ignored;
   if (!std::filesystem::exists(file, ignored)) return std::nullopt;
   const Bytes bytes = read_file(file, kMostStateBytes);
-  return node_state_from_json(parse_json(as_text(bytes), kMostStateBytes, file.string()), file.string());
+  return saved_attempt_from_json(parse_json(as_text(bytes), kMostStateBytes, file.string()), file.string());
 }
 
-ExitRecord checked_record(const JsonFields& fields, const NodeState& state) {
+ExitRecord checked_record(const JsonFields& fields, const SavedAttempt& state) {
   ExitRecord record = exit_record_from_json(fields.at("record"));
   const auto is_known = [&](const std::string& code) {
     return code == resources::error_code::kJobFailed || code == resources::error_code::kPreparationFailed ||
@@ -103,7 +103,7 @@ ExitRecord checked_record(const JsonFields& fields, const NodeState& state) {
 
 }  // namespace
 
-Json progress_of(const NodeState& state) {
+Json progress_of(const SavedAttempt& state) {
   return {{"step", kSteps[static_cast<std::size_t>(state.step)]},
           {"facts", state.facts ? to_json(*state.facts) : Json()},
           {"record", state.record ? to_json(*state.record) : Json()},
@@ -119,7 +119,7 @@ std::vector<std::string> with_more_notes(std::vector<std::string> notes, const J
   return more;
 }
 
-NodeState with_progress(NodeState state, const Json& progress) {
+SavedAttempt with_progress(SavedAttempt state, const Json& progress) {
   const JsonFields fields(progress, "the progress of an attempt");
   const Step step = step_from_json(fields);
   if (step < state.step) fields.refuse("step", "goes back");
@@ -139,7 +139,7 @@ NodeState with_progress(NodeState state, const Json& progress) {
   return state;
 }
 
-Json to_json(const NodeState& state) {
+Json to_json(const SavedAttempt& state) {
   Json all_facts = Json::array();
   for (const NodeFacts& facts : state.all_facts) all_facts.push_back(to_json(facts));
   Json json = progress_of(state);
@@ -152,9 +152,9 @@ Json to_json(const NodeState& state) {
   return json;
 }
 
-NodeState node_state_from_json(const Json& json, std::string_view what) {
+SavedAttempt saved_attempt_from_json(const Json& json, std::string_view what) {
   const JsonFields fields(json, what);
-  NodeState state;
+  SavedAttempt state;
   state.order = work_order_from_json(fields.at("order"));
   state.step = step_from_json(fields);
   state.started_us = fields.integer("started_us", 0, std::numeric_limits<std::int64_t>::max());
@@ -172,7 +172,7 @@ NodeState node_state_from_json(const Json& json, std::string_view what) {
   return state;
 }
 
-void save(const NodeState& state, const NodeFolders& folders) {
+void save(const SavedAttempt& state, const NodeFolders& folders) {
   const std::string text = to_json(state).dump(-1, ' ', false, Json::error_handler_t::replace);
   write_file_atomically(folders.current(), as_bytes(text));
   // It holds the job's secrets. Its folder is closed to others already; copies of it need not be.
@@ -191,7 +191,7 @@ void remove_state(const NodeFolders& folders) {
   std::filesystem::remove(ended_state(folders));
 }
 
-std::optional<NodeState> load_state(const NodeFolders& folders) {
+std::optional<SavedAttempt> load_state(const NodeFolders& folders) {
   if (auto state = read_state(folders.current())) return state;
   auto state = read_state(ended_state(folders));
   if (!state || state->step == Step::kStopped) return state;
@@ -203,7 +203,7 @@ std::optional<NodeState> load_state(const NodeFolders& folders) {
   return state;
 }
 
-Deadline wall_clock_limit(const NodeState& state, std::chrono::seconds more) {
+Deadline wall_clock_limit(const SavedAttempt& state, std::chrono::seconds more) {
   const auto limit_s = static_cast<double>((state.order.job.max_wall_clock_time + more).count());
   const double left_s = state.started_s + limit_s - boot_time_s();
   return Deadline::after(std::chrono::milliseconds(static_cast<std::int64_t>(std::max(left_s, 0.0) * 1000)));

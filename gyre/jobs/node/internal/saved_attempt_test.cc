@@ -1,5 +1,5 @@
 // A job's account can say anything in the place of its attempt's process: only what a job may change is believed.
-#include "gyre/jobs/node/internal/node_state.h"
+#include "gyre/jobs/node/internal/saved_attempt.h"
 
 #include <gtest/gtest.h>
 
@@ -17,8 +17,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-NodeState preparing() {
-  NodeState state;
+SavedAttempt preparing() {
+  SavedAttempt state;
   state.order.nodes = {{"n0", "10.0.0.4", 1, 0}, {"n1", "10.0.0.5", 1, 0}};
   state.order.job.toolkit = spec::CustomToolkitSettings{"true"};
   state.step = Step::kPreparing;
@@ -29,22 +29,22 @@ NodeState preparing() {
   return state;
 }
 
-NodeFacts facts_of(const NodeState& state) {
+NodeFacts facts_of(const SavedAttempt& state) {
   NodeFacts facts;
   facts.ports.resize(static_cast<std::size_t>(ports_needed(state.order, state.order.node)));
   for (std::size_t i = 0; i < facts.ports.size(); ++i) facts.ports[i] = 2222 + static_cast<int>(i);
   return facts;
 }
 
-NodeState prepared() {
-  NodeState state = preparing();
+SavedAttempt prepared() {
+  SavedAttempt state = preparing();
   state.facts = facts_of(state);
   state.step = Step::kPrepared;
   return state;
 }
 
 Json stopped(const Json& record_changes = Json::object()) {
-  NodeState state = preparing();
+  SavedAttempt state = preparing();
   state.step = Step::kStopped;
   state.record.emplace();
   Json json = progress_of(state);
@@ -52,7 +52,7 @@ Json stopped(const Json& record_changes = Json::object()) {
   return json;
 }
 
-void expect_refused(const NodeState& state, const Json& progress, const char* why) {
+void expect_refused(const SavedAttempt& state, const Json& progress, const char* why) {
   EXPECT_THROW(with_progress(state, progress), Error) << why;
 }
 
@@ -65,7 +65,7 @@ TEST(Progress, that_goes_on_is_taken_over_and_nothing_else_is) {
   progress["boot"] = "other";
   progress["memory"] = {"all"};
   progress["started_us"] = 0;
-  const NodeState state = with_progress(preparing(), progress);
+  const SavedAttempt state = with_progress(preparing(), progress);
   EXPECT_EQ(state.step, Step::kPrepared);
   EXPECT_EQ(state.facts, prepared().facts);
   EXPECT_EQ(state.notes, (std::vector<std::string>{"first", "second"}));
@@ -77,7 +77,7 @@ TEST(Progress, that_goes_on_is_taken_over_and_nothing_else_is) {
 }
 
 TEST(Progress, the_node_programs_clock_tells_when_an_attempt_began_and_ended) {
-  NodeState state = with_progress(preparing(), stopped({{"started_us", 5}, {"ended_us", 5}, {"exit_code", 3}}));
+  SavedAttempt state = with_progress(preparing(), stopped({{"started_us", 5}, {"ended_us", 5}, {"exit_code", 3}}));
   ASSERT_TRUE(state.record);
   EXPECT_EQ(state.record->exit_code, 3);
   EXPECT_EQ(state.record->started_us, 1'000);
@@ -116,7 +116,7 @@ TEST(Progress, that_would_mislead_others_is_refused) {
 }
 
 TEST(NodeStates, are_read_as_they_were_written) {
-  NodeState state = prepared();
+  SavedAttempt state = prepared();
   state.order.attempt = "a";
   state.order.job_name = state.order.cluster_name = "name";
   state.order.shared_folder = "/shared";
@@ -125,7 +125,7 @@ TEST(NodeStates, are_read_as_they_were_written) {
   state.order.job.cluster_id = "c";
   state.order.job.std_out_err_path_prefix = "/share";
   state.log_lengths["/log"] = 3;
-  const NodeState read = node_state_from_json(to_json(state), "a state");
+  const SavedAttempt read = saved_attempt_from_json(to_json(state), "a state");
   EXPECT_EQ(to_json(read), to_json(state));
 }
 

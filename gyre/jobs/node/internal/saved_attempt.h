@@ -26,7 +26,7 @@ enum class Step {
 
 /// What a node program has to know of its attempt to go on with it after a restart. The node program writes it down;
 /// the process of the attempt moves it on.
-struct NodeState {
+struct SavedAttempt {
   orders::WorkOrder order;
   Step step = Step::kAccepted;
   std::int64_t started_us = 0;               ///< Of CLOCK_REALTIME.
@@ -40,21 +40,21 @@ struct NodeState {
   std::map<std::string, std::uint64_t> log_lengths;  ///< By path: how long a log was before this attempt wrote to it.
 };
 
-nlohmann::json to_json(const NodeState& state);
+nlohmann::json to_json(const SavedAttempt& state);
 /// Error(kCorruptData); `what` names the text.
-NodeState node_state_from_json(const nlohmann::json& json, std::string_view what);
+SavedAttempt saved_attempt_from_json(const nlohmann::json& json, std::string_view what);
 
 /// What the process of an attempt may change: how far it is, its facts, its record, its notes and where its logs begin.
-nlohmann::json progress_of(const NodeState& state);
+nlohmann::json progress_of(const SavedAttempt& state);
 /// `state` with such changes, from a process that runs as the job's account and may say anything. Error(kCorruptData)
 /// for a change that would mislead others: a step back, other facts than before or than the order needs, notes taken
 /// back, a record where none belongs. Pure.
-NodeState with_progress(NodeState state, const nlohmann::json& progress);
+SavedAttempt with_progress(SavedAttempt state, const nlohmann::json& progress);
 /// Notes only ever become more. Error(kCorruptData).
 std::vector<std::string> with_more_notes(std::vector<std::string> notes, const nlohmann::json& all);
 
 /// Atomically; only our user may read it. Error(kIo, kResourceExhausted).
-void save(const NodeState& state, const NodeFolders& folders);
+void save(const SavedAttempt& state, const NodeFolders& folders);
 /// The attempt has ended, and save() cannot say so because the disk is full: until it can, load_state() says that the
 /// attempt has stopped, and not how. Needs no room.
 void mark_ended(const NodeFolders& folders);
@@ -62,10 +62,10 @@ void mark_ended(const NodeFolders& folders);
 /// std::filesystem::filesystem_error.
 void remove_state(const NodeFolders& folders);
 /// Nothing when there is none. Error(kCorruptData).
-std::optional<NodeState> load_state(const NodeFolders& folders);
+std::optional<SavedAttempt> load_state(const NodeFolders& folders);
 
 /// When constraints.maxWallClockTime of the attempt is over, or `more` later.
-Deadline wall_clock_limit(const NodeState& state, std::chrono::seconds more = std::chrono::seconds(0));
+Deadline wall_clock_limit(const SavedAttempt& state, std::chrono::seconds more = std::chrono::seconds(0));
 
 /// Seconds of boot_clock_us().
 double boot_time_s();
