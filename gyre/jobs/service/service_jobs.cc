@@ -73,7 +73,7 @@ void leave_running(Ledger& ledger, const catalog::Attempt& attempt, const std::s
                                                      .exit_code = resources::kNotTheJobsExitCode,
                                                      .error = resources::ResourceError{kLeftRunning, message},
                                                      .cause = {kLeftRunning, message}});
-  ledger.started.erase(attempt.id);
+  ledger.live.erase(attempt.id);
 }
 
 /// What a job that is queued again would fail for at once, or could run beside.
@@ -313,9 +313,9 @@ resources::Explanation Service::why(const resources::JobName& name) {
   if (job.execution_state == resources::ExecutionState::kQueued) {
     if (auto explanation = work_->dispatcher.explain(job.id)) return *explanation;
     const MutexLock lock(work_->ledger.mutex);
-    if (const auto wait = work_->ledger.waits.find(job.id); wait != work_->ledger.waits.end()) {
+    if (const std::string wait = work_->ledger.wait_of(job.id); !wait.empty()) {
       return {.reason = "gpus",
-              .message = "it has its nodes, and " + wait->second,
+              .message = "it has its nodes, and " + wait,
               .remedies = {"with gpusPerNode 0 (--gpus-per-node 0) it would need no GPUs"}};
     }
     return {.reason = "startsNow", .message = "its nodes are being given to it"};

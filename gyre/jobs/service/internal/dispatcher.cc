@@ -181,8 +181,7 @@ void Dispatcher::take_over() {
     for (const Attempt& attempt : ledger_.catalog.attempts().unended()) {
       const bool same_boot = attempt.planned_boot.boot == boot;
       const std::chrono::microseconds age(same_boot ? boot_clock_us() - attempt.planned_boot.time_us : 0);
-      ledger_.started[attempt.id] = SteadyClock::now() - age;
-      ledger_.inherited.insert(attempt.id);
+      ledger_.live[attempt.id] = {.job = attempt.job, .started = SteadyClock::now() - age, .inherited = true};
     }
     assign_clusters();
   }
@@ -205,7 +204,7 @@ void Dispatcher::run() {
       const MutexLock lock(ledger_.mutex);
       const auto until = std::chrono::ceil<std::chrono::milliseconds>(next_forgetting_ - SteadyClock::now());
       pause_ms = static_cast<int>(std::max<std::int64_t>(until.count(), 0));
-      if (!ledger_.started.empty()) pause_ms = std::min(pause_ms, kTurnMs);
+      if (!ledger_.live.empty()) pause_ms = std::min(pause_ms, kTurnMs);
       for (const auto& [job, when] : ledger_.retries) {
         const auto left = std::chrono::ceil<std::chrono::milliseconds>(when - SteadyClock::now());
         pause_ms = std::min(pause_ms, static_cast<int>(std::max<std::int64_t>(left.count(), 0)));
@@ -286,14 +285,14 @@ void Dispatcher::act(const scheduler::Decision& decision) {
 
 void Dispatcher::start(const scheduler::StartJob& action, const Cause& cause) {
   const Attempt attempt = ledger_.catalog.attempts().plan(action.job, action.attempt, action.nodes, cause);
-  ledger_.started[attempt.id] = SteadyClock::now();
+  ledger_.live[attempt.id] = {.job = action.job, .started = SteadyClock::now()};
 }
 
 void Dispatcher::end(Id job, int attempt, EndIntent intent, orders::StopReason reason, const Cause& cause) {
   for (const Attempt& each : ledger_.catalog.attempts().list(job)) {
     if (each.number != attempt) continue;
     ledger_.catalog.attempts().plan_end(each.id, intent, cause);
-    ledger_.stop_reasons[each.id] = reason;
+    if (const auto live = ledger_.live.find(each.id); live != ledger_.live.end()) live->second.stop_reason = reason;
   }
 }
 

@@ -102,8 +102,8 @@ scheduler::State Dispatcher::state() {
     if (job == queue_.busy().end()) continue;
     scheduler::RunningJob running{.job = job->second, .ending = attempt.state == AttemptState::kEnding};
     for (const catalog::AttemptNode& node : attempt.nodes) running.nodes.push_back(node.id);
-    const auto known = ledger_.started.find(attempt.id);
-    running.started = known == ledger_.started.end() ? state.now : since_start(known->second);
+    const auto live = ledger_.live.find(attempt.id);
+    running.started = live == ledger_.live.end() ? state.now : since_start(live->second.started);
     state.running.push_back(std::move(running));
   }
   return state;

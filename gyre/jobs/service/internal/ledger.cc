@@ -64,6 +64,18 @@ catalog::EventFilter Ledger::filter(const resources::EventScope& scope) {
   return {.workspace = workspace(scope.workspace).id};
 }
 
+bool Ledger::is_inherited(const std::string& attempt) const {
+  const auto found = live.find(attempt);
+  return found != live.end() && found->second.inherited;
+}
+
+std::string Ledger::wait_of(catalog::Id job) const {
+  for (const auto& [id, attempt] : live) {
+    if (attempt.job == job && !attempt.wait.empty()) return attempt.wait;
+  }
+  return "";
+}
+
 void Ledger::remove_job(const catalog::Job& job) {
   catalog.jobs().remove(job.id);
   if (!job.code.empty() && !catalog.jobs().uses_code(job.workspace, job.code)) code.remove(job.workspace, job.code);

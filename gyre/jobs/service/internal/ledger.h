@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -17,6 +16,19 @@
 #include "gyre/jobs/service/internal/end_log.h"
 
 namespace gyre::jobs::service {
+
+/// What the service knows of an attempt that has not ended, and the catalog does not.
+struct LiveAttempt {
+  catalog::Id job = 0;
+  /// By the steady clock; after a restart of the machine, when the service came back.
+  SteadyClock::time_point started;
+  /// A service before this one had handed it to its driver, or was about to.
+  bool inherited = false;
+  /// Why it is being ended.
+  std::optional<orders::StopReason> stop_reason = {};
+  /// What it has to wait for before it begins, while it is planned.
+  std::string wait = {};
+};
 
 /// The catalog, for several threads.
 struct Ledger {
@@ -32,16 +44,10 @@ struct Ledger {
   std::optional<catalog::BackupMark> restored GYRE_GUARDED_BY(mutex);
   /// What the folder knows of it is entered.
   bool taken_back GYRE_GUARDED_BY(mutex) = false;
-  /// When attempts started, by the steady clock; after a restart of the machine, when the service came back.
-  std::map<std::string, SteadyClock::time_point> started GYRE_GUARDED_BY(mutex);
-  /// Attempts that a service before this one had handed to their drivers, or was about to.
-  std::set<std::string> inherited GYRE_GUARDED_BY(mutex);
+  /// All attempts that have not ended, by id.
+  std::map<std::string, LiveAttempt> live GYRE_GUARDED_BY(mutex);
   /// Before which queued jobs do not begin again.
   std::map<catalog::Id, SteadyClock::time_point> retries GYRE_GUARDED_BY(mutex);
-  /// What jobs whose attempts are planned have to wait for before these begin.
-  std::map<catalog::Id, std::string> waits GYRE_GUARDED_BY(mutex);
-  /// Why attempts are being ended.
-  std::map<std::string, orders::StopReason> stop_reasons GYRE_GUARDED_BY(mutex);
 
   // By name; resources::ServiceError(kNotFound) where there is none. What is being deleted is still there.
   catalog::Workspace workspace(const std::string& name) GYRE_REQUIRES(mutex);
@@ -50,6 +56,10 @@ struct Ledger {
   catalog::Job job(const resources::JobName& name) GYRE_REQUIRES(mutex);
   catalog::User user(const std::string& name) GYRE_REQUIRES(mutex);
   catalog::EventFilter filter(const resources::EventScope& scope) GYRE_REQUIRES(mutex);
+  /// Whether a service before this one had it.
+  bool is_inherited(const std::string& attempt) const GYRE_REQUIRES(mutex);
+  /// What the job's planned attempt waits for; empty where it waits for nothing.
+  std::string wait_of(catalog::Id job) const GYRE_REQUIRES(mutex);
 
   /// With its code, where no other job has it. It is being deleted and has finished.
   void remove_job(const catalog::Job& job) GYRE_REQUIRES(mutex);

@@ -144,11 +144,11 @@ void Worker::take_over() {
   std::vector<orders::WorkOrder> orders;
   std::vector<std::string> given_up;
   std::set<std::string> nodes;
-  std::set<std::string> submitted;
+  std::map<std::string, Told> told;
   {
     const MutexLock lock(ledger_.mutex);
     for (const Attempt& attempt : attempts()) {
-      if (!ledger_.inherited.contains(attempt.id)) continue;  // submit_planned() and cancel_ending() see to it.
+      if (!ledger_.is_inherited(attempt.id)) continue;  // submit_planned() and cancel_ending() see to it.
       if (auto order = order_to_continue(driver, attempt)) {
         // It had to wait for something, and still may have to.
         if (attempt.state != AttemptState::kStarted && driver.is_new(*order)) continue;
@@ -157,7 +157,7 @@ void Worker::take_over() {
         for (const catalog::AttemptNode& node : attempt.nodes) given_up.push_back(node.name);
       }
       // Also one that was only planned: it runs, or does from now on, and the driver must not refuse it any more.
-      submitted.insert(attempt.id);
+      told[attempt.id] = Told::kSubmit;
     }
     for (const catalog::Node& node : ledger_.catalog.nodes().list()) nodes.insert(node.name);
   }
@@ -165,7 +165,7 @@ void Worker::take_over() {
   std::ranges::copy(unwanted_, std::back_inserter(orders));
   driver.reattach(orders);
   for (const orders::WorkOrder& order : unwanted_) driver.cancel(order.attempt, orders::StopReason::kRequest, kGrace);
-  submitted_ = std::move(submitted);
+  told_ = std::move(told);
   // What still runs of attempts that were given up ends with their nodes.
   for (const std::string& node : given_up) driver.release(node);
   driver.retain(nodes);
@@ -204,7 +204,7 @@ std::vector<orders::WorkOrder> Worker::planned_orders(std::vector<std::string>& 
   const MutexLock lock(ledger_.mutex);
   for (const Attempt& attempt : attempts()) {
     if (attempt.state != AttemptState::kPlanned) continue;
-    if (submitted_.contains(attempt.id)) {
+    if (told_.contains(attempt.id)) {
       handed_over.push_back(attempt.id);  // It could not be written down, because the disk was full, say.
       continue;
     }
@@ -230,9 +230,8 @@ void Worker::set_aside_waiting(std::vector<orders::WorkOrder>& orders) {
   std::erase_if(orders, [&](const orders::WorkOrder& order) GYRE_REQUIRES(ledger_.mutex) {
     const std::string& why = waits[next++];
     const Attempt attempt = ledger_.catalog.attempts().get(order.attempt);
-    ledger_.waits.erase(attempt.job);
+    if (const auto live = ledger_.live.find(attempt.id); live != ledger_.live.end()) live->second.wait = why;
     if (why.empty()) return false;
-    ledger_.waits[attempt.job] = why;
     catalog::Jobs jobs = ledger_.catalog.jobs();
     if (!jobs.has_event(attempt.job, kWaitsForDriver, attempt.planned)) {
       jobs.remark(attempt.job, {kWaitsForDriver, "it has its nodes, and waits: it " + why});
@@ -247,7 +246,7 @@ void Worker::submit_planned() {
   std::vector<orders::WorkOrder> orders = planned_orders(handed_over);
   set_aside_waiting(orders);
   for (const orders::WorkOrder& order : orders) {
-    submitted_.insert(order.attempt);
+    told_[order.attempt] = Told::kSubmit;
     try {
       driver_->submit(order);
       handed_over.push_back(order.attempt);
@@ -268,6 +267,12 @@ void Worker::refuse(const std::string& attempt, const std::string& code, const s
   unheard_.push_back({drivers::Event::Kind::kEnded, attempt, "", "", refused(code, why)});
 }
 
+orders::StopReason Worker::stop_reason_of(const Attempt& attempt) {
+  const auto live = ledger_.live.find(attempt.id);
+  if (live != ledger_.live.end() && live->second.stop_reason) return *live->second.stop_reason;
+  return attempt.end_intent == EndIntent::kRequeue ? orders::StopReason::kPreempted : orders::StopReason::kRequest;
+}
+
 void Worker::cancel_ending() {
   struct Ending {
     std::string attempt;
@@ -278,15 +283,13 @@ void Worker::cancel_ending() {
   {
     const MutexLock lock(ledger_.mutex);
     for (const Attempt& attempt : attempts()) {
-      if (attempt.state != AttemptState::kEnding || cancelled_.contains(attempt.id)) continue;
-      if (!submitted_.contains(attempt.id)) {
+      if (attempt.state != AttemptState::kEnding) continue;
+      const auto told = told_.find(attempt.id);
+      if (told == told_.end()) {
         never_started.push_back(attempt.id);
-        continue;
+      } else if (told->second != Told::kCancel) {
+        ending.push_back({attempt.id, stop_reason_of(attempt)});
       }
-      const auto known = ledger_.stop_reasons.find(attempt.id);
-      const auto otherwise =
-          attempt.end_intent == EndIntent::kRequeue ? orders::StopReason::kPreempted : orders::StopReason::kRequest;
-      ending.push_back({attempt.id, known == ledger_.stop_reasons.end() ? otherwise : known->second});
     }
   }
   // Their records were ended without their nodes, while the driver was away.
@@ -299,7 +302,7 @@ void Worker::cancel_ending() {
   }
   for (const Ending& each : ending) {
     driver_->cancel(each.attempt, each.reason, kGrace);
-    cancelled_.insert(each.attempt);
+    told_[each.attempt] = Told::kCancel;
   }
 }
 
@@ -307,8 +310,8 @@ std::vector<std::string> Worker::left_running() {
   std::vector<std::string> left;
   const MutexLock lock(ledger_.mutex);
   const std::vector<Attempt> unended = attempts();
-  for (const std::string& attempt : submitted_) {
-    if (!cancelled_.contains(attempt) && std::ranges::find(unended, attempt, &Attempt::id) == unended.end()) {
+  for (const auto& [attempt, told] : told_) {
+    if (told != Told::kCancel && std::ranges::find(unended, attempt, &Attempt::id) == unended.end()) {
       left.push_back(attempt);
     }
   }

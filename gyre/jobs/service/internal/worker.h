@@ -3,6 +3,7 @@
 #include <atomic>
 #include <deque>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -53,6 +54,7 @@ class Worker {
 
  private:
   using Attempt = catalog::Attempt;
+  enum class Told { kSubmit, kCancel };
 
   void run();
   /// How long to wait after it.
@@ -88,6 +90,7 @@ class Worker {
   void set_aside_waiting(std::vector<orders::WorkOrder>& orders) GYRE_EXCLUDES(ledger_.mutex);
   /// It has not begun, and ends so.
   void refuse(const std::string& attempt, const std::string& code, const std::string& why);
+  orders::StopReason stop_reason_of(const Attempt& attempt) GYRE_REQUIRES(ledger_.mutex);
   void cancel_ending();
   std::vector<std::string> left_running();
   void release_nodes();
@@ -115,8 +118,7 @@ class Worker {
   drivers::Driver* driver_ = nullptr;  // The thread's own, as what follows; null until it has taken over.
   bool acted_ = false;                 // In this turn.
   std::deque<drivers::Event> unheard_;
-  std::set<std::string> submitted_;  // To the driver.
-  std::set<std::string> cancelled_;
+  std::map<std::string, Told> told_;         // What the driver was told last, by attempt.
   std::vector<orders::WorkOrder> unwanted_;  // What nodes have in hand, and nobody wants, after a restore.
   const SteadyClock::time_point made_ = SteadyClock::now();
   std::thread thread_;

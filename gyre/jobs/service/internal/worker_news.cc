@@ -68,12 +68,9 @@ void Worker::finish(const std::string& id, const hub::AttemptResult& result) {
     const MutexLock lock(ledger_.mutex);
     const Attempt attempt = ledger_.catalog.attempts().get(id);
     if (attempt.state != AttemptState::kEnded) write_end(attempt, result);
-    ledger_.started.erase(id);
-    ledger_.waits.erase(attempt.job);
-    ledger_.stop_reasons.erase(id);
+    ledger_.live.erase(id);
   }
-  cancelled_.erase(id);
-  submitted_.erase(id);
+  told_.erase(id);
   driver_->acknowledge(id);
   acted_ = true;
 }

@@ -89,7 +89,7 @@ void Worker::wait_for_other_machines(const drivers::Driver& driver, const catalo
 
 void Worker::end_unknown(const std::set<std::string>& known) {
   for (const Attempt& attempt : attempts()) {
-    if (!ledger_.inherited.contains(attempt.id) || known.contains(attempt.id)) continue;
+    if (!ledger_.is_inherited(attempt.id) || known.contains(attempt.id)) continue;
     hub::AttemptResult result;
     result.exit_code = resources::kNotTheJobsExitCode;
     result.error =
@@ -97,6 +97,7 @@ void Worker::end_unknown(const std::set<std::string>& known) {
                                  "the server was restored from a backup, and none of the attempt's nodes knows it",
                                  {{"reason", kRestored}}};
     write_end(attempt, result);
+    ledger_.live.erase(attempt.id);
   }
 }
 
@@ -119,8 +120,7 @@ void Worker::enter(const drivers::AtNodes& found) {
     std::vector<catalog::AttemptNode> nodes;
     for (const orders::NodePlace& place : order.nodes) nodes.push_back({0, place.id});
     if (job && serves(job->cluster) && ledger_.catalog.attempts().adopt(job->id, number, nodes, kFound)) {
-      ledger_.inherited.insert(order.attempt);
-      ledger_.started[order.attempt] = SteadyClock::now();
+      ledger_.live[order.attempt] = {.job = job->id, .started = SteadyClock::now(), .inherited = true};
       continue;
     }
     surroundings_.options.logger->warn("attempt {} of job '{}', which the backup does not have, is ended",
