@@ -25,6 +25,7 @@
 #include "apps/gyre/server_command.h"
 #include "apps/gyre/stage_command.h"
 #include "apps/gyre/store_command.h"
+#include "apps/gyre/top_command.h"
 #include "apps/gyre/verb_group.h"
 #include "gyre/base/error.h"
 #include "gyre/cli/option_table.h"
@@ -78,6 +79,7 @@ struct CommandLine {
   gyre::app::StageCommand stage{app};
   std::unique_ptr<VerbGroup> stores = gyre::app::store_verbs(app);
   std::unique_ptr<VerbGroup> metrics = gyre::app::metrics_verbs(app);
+  gyre::app::TopCommand top{app};
   gyre::app::UsageCommand usage{app};
   gyre::app::LaunchCommand launch{app};
   gyre::app::NodeProgramCommand program{app};
@@ -137,6 +139,7 @@ int run_verb(CommandLine& line, const std::string& called_as, std::vector<std::s
   if (first == gyre::app::ParameterServerCommand::kName) return gyre::app::ParameterServerCommand::run();
   if (first == "server") return line.server.run(environment);
   if (first == "stage") return line.stage.run(environment);
+  if (first == "top") return line.top.run();
   if (first == "usage") return line.usage.run(environment);
   return line.run.run(environment);
 }

@@ -167,27 +167,46 @@ std::uint64_t read_metrics(std::span<const std::byte> bytes, std::string_view wh
   return blocks.size() - reader.take(blocks);
 }
 
-std::uint64_t read_metrics(const std::filesystem::path& path, FileVisitor& visitor) {
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file) throw system_error(fmt::format("cannot read {}", path.string()), errno);
-  BlockReader reader(visitor);
-  Bytes buffer(kReadBytes);
-  std::size_t held = 0;
-  bool begun = false;
-  for (;;) {
-    const std::size_t count = read_some(file.get(), std::span(buffer).subspan(held), path.string());
-    held += count;
-    const auto bytes = std::span<const std::byte>(buffer).first(held);
-    if (!begun && !begins_well(bytes)) throw not_metrics(path.string());
-    if (!begun && held < kMagic.size() && count > 0) continue;
-    const std::size_t head = begun ? 0 : std::min(held, kMagic.size());
-    const std::size_t taken = head + reader.take(bytes.subspan(head));
-    begun = true;
-    std::copy(buffer.begin() + static_cast<std::ptrdiff_t>(taken), buffer.begin() + static_cast<std::ptrdiff_t>(held),
-              buffer.begin());
-    held -= taken;
-    if (count == 0 || reader.damaged()) return held + bytes_behind(file.get());
+struct FileReader::State {
+  std::string path;
+  UniqueFd file;
+  BlockReader blocks;
+  Bytes buffer = Bytes(kReadBytes);
+  std::size_t held = 0;  ///< Of the buffer: what no whole block was found in.
+  bool begun = false;    ///< Behind the first bytes of the file.
+};
+
+FileReader::FileReader(const std::filesystem::path& path, FileVisitor& visitor)
+    : state_(std::make_unique<State>(
+          State{path.string(), UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC)), BlockReader(visitor)})) {
+  if (!state_->file) throw system_error(fmt::format("cannot read {}", path.string()), errno);
+}
+
+FileReader::~FileReader() = default;
+
+std::uint64_t FileReader::read() {
+  State& at = *state_;
+  while (!at.blocks.damaged()) {
+    const std::size_t count = read_some(at.file.get(), std::span(at.buffer).subspan(at.held), at.path);
+    at.held += count;
+    const auto bytes = std::span<const std::byte>(at.buffer).first(at.held);
+    if (!at.begun && !begins_well(bytes)) throw not_metrics(at.path);
+    std::size_t taken = 0;
+    if (at.begun || at.held >= kMagic.size()) {
+      const std::size_t head = at.begun ? 0 : kMagic.size();
+      taken = head + at.blocks.take(bytes.subspan(head));
+      at.begun = true;
+    }
+    std::copy(at.buffer.begin() + static_cast<std::ptrdiff_t>(taken),
+              at.buffer.begin() + static_cast<std::ptrdiff_t>(at.held), at.buffer.begin());
+    at.held -= taken;
+    if (count == 0) break;
   }
+  return at.held + bytes_behind(at.file.get());
+}
+
+std::uint64_t read_metrics(const std::filesystem::path& path, FileVisitor& visitor) {
+  return FileReader(path, visitor).read();
 }
 
 }  // namespace gyre::metrics

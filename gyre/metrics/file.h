@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -55,6 +56,22 @@ class FileVisitor {
   virtual ~FileVisitor() = default;
   virtual void sample(const Sample& sample) = 0;
   virtual void note(std::string_view key, std::string_view value) = 0;
+};
+
+/// Reads a file that is still being written, again and again. Not thread-safe.
+class FileReader {
+ public:
+  /// The visitor must outlive it. Errors as read_metrics().
+  FileReader(const std::filesystem::path& path, FileVisitor& visitor);
+  ~FileReader();
+
+  /// Visits what has come since the last call, a block at a time. Returns how many bytes come behind the last block
+  /// that is whole: one may be under way.
+  std::uint64_t read();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
 };
 
 /// Reads a file that may still be written, or whose writer was killed: up to the first block that is cut or damaged.

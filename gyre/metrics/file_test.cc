@@ -63,6 +63,28 @@ std::vector<Sample> random_samples(std::mt19937_64& random, const std::vector<st
   return samples;
 }
 
+TEST_F(MetricsFile, is_followed_while_it_grows_byte_by_byte) {
+  const fs::path whole = folder_ / "whole";
+  FileWriter writer(whole);
+  writer.note("ranks", "2");
+  for (int i = 0; i < 3; ++i) writer.add(std::vector<Sample>{{"loss", 0, i, i, 0.5 * i}});
+  const Bytes bytes = contents(whole);
+  const fs::path growing = folder_ / "growing";
+  std::ofstream(growing).close();
+  Texts texts;
+  FileReader reader(growing, texts);
+  std::size_t visited = 0;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    std::ofstream(growing, std::ios::app | std::ios::binary).put(static_cast<char>(bytes[i]));
+    reader.read();
+    EXPECT_GE(texts.all.size(), visited);
+    visited = texts.all.size();
+    EXPECT_EQ(visited == 4, i + 1 == bytes.size());
+  }
+  EXPECT_EQ(reader.read(), 0U);
+  EXPECT_EQ(texts.all.size(), 4U);
+}
+
 TEST_F(MetricsFile, cut_at_any_byte_it_holds_a_beginning_of_what_was_written) {
   const std::uint64_t seed = std::random_device{}();
   SCOPED_TRACE(fmt::format("seed {}", seed));

@@ -8,6 +8,7 @@ import math
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -209,3 +210,36 @@ for step in (1.5, 2**63, -(2**63) - 1, "a"):
     assert job.stdout.count("TypeError") == 4
     assert "'loss' has a value that is not a number" in job.stdout
     assert not read_metrics(tmp_path / "job.metrics").ranks_of("good")
+
+
+def test_top_shows_the_ranks_of_a_run_that_is_under_way(start_job: StartJob, tmp_path: Path) -> None:
+    script = """
+import os, time, gyre
+rank = int(os.environ["GYRE_RANK"])
+for step in range(3 - rank):  # Rank 1 is behind.
+    gyre.log({"loss": 0.5}, step=step, every_rank=True)
+open(f"logged.{rank}", "w").close()
+while not os.path.exists("seen"):
+    time.sleep(0.01)
+"""
+
+    def top() -> list[str]:
+        shown = subprocess.run(
+            ["gyre", "top", "--once", "job.metrics"], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        return shown.stdout.splitlines()
+
+    job = start_job("-n", "2", "--metrics", "job.metrics", *python(script), env=PACKAGE)
+    until = time.monotonic() + 60
+    while not ((tmp_path / "logged.0").exists() and (tmp_path / "logged.1").exists()):
+        assert time.monotonic() < until, job.stderr
+        time.sleep(0.01)
+    while len(lines := top()) < 5:  # What is in the pipe arrives in a moment.
+        assert time.monotonic() < until, lines
+    assert "2 ranks" in lines[0]
+    assert lines[0].endswith("under way")
+    assert lines[1] == "loss 0.5 at step 2"
+    assert [line.split()[:2] for line in lines[2:]] == [["RANK", "STEP"], ["1", "1"], ["0", "2"]]
+    (tmp_path / "seen").touch()
+    assert job.wait() == 0, job.stderr
+    assert top()[0].endswith("ended with exit code 0")

@@ -1,0 +1,105 @@
+#include "apps/gyre/top_command.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <sstream>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "gyre/base/clock.h"
+#include "gyre/cli/live_block.h"
+#include "gyre/cli/table.h"
+#include "gyre/metrics/overview.h"
+
+namespace gyre::app {
+namespace {
+
+constexpr std::chrono::seconds kBetweenLooks{1};
+constexpr std::size_t kMostValues = 8;
+
+std::string note_of(const metrics::Overview& run, std::string_view key) {
+  const auto found = run.notes().find(key);
+  return found == run.notes().end() ? std::string() : found->second;
+}
+
+template <typename Number>
+std::string shown(const std::optional<Number>& number, std::string_view format) {
+  return number ? fmt::format(fmt::runtime(format), *number) : std::string();
+}
+
+bool is_over(const metrics::Overview& run) { return run.notes().contains("exit_code"); }
+
+std::string title_of(const metrics::Overview& run) {
+  const std::string end = is_over(run) ? "ended with exit code " + note_of(run, "exit_code") : "under way";
+  return fmt::format("{}: {} ranks, started {}, {}", note_of(run, "command"), note_of(run, "ranks"),
+                     note_of(run, "started"), end);
+}
+
+std::string ranks_of(const metrics::Overview& run) {
+  cli::Table table({"RANK", "STEP", "STEPS/S", "WAITS", "CORES", "MEMORY", "LAST VALUE"});
+  const std::int64_t now_us = wall_clock_us();
+  for (const metrics::RankNow& now : run.ranks()) {
+    const std::int64_t ago = std::max<std::int64_t>(0, (now_us - now.time_us) / 1'000'000);
+    table.add({std::to_string(now.rank), shown(now.step, "{}"), shown(now.steps_per_second, "{:.3g}"),
+               now.waiting ? fmt::format("{:.0f} %", 100 * *now.waiting) : std::string(),
+               shown(now.cpu_cores, "{:.2f}"),
+               now.memory_bytes ? cli::shown_bytes(static_cast<std::uint64_t>(*now.memory_bytes)) : std::string(),
+               is_over(run) ? std::string() : cli::shown_seconds(ago) + " ago"});
+  }
+  return table.empty() ? "no values yet\n" : table.text();
+}
+
+std::string values_of(const metrics::Overview& run) {
+  std::string text;
+  std::size_t count = 0;
+  for (const auto& [name, point] : run.logged()) {
+    if (count++ == kMostValues) return text + fmt::format("and {} more names\n", run.logged().size() - kMostValues);
+    text += fmt::format("{} {:.6g} at step {}\n", cli::printable(name), point.value, point.step);
+  }
+  return text;
+}
+
+std::string screen_of(const metrics::Overview& run) {
+  return cli::printable(title_of(run)) + "\n" + values_of(run) + ranks_of(run);
+}
+
+std::vector<cli::BlockLine> lines_of(const std::string& text) {
+  std::vector<cli::BlockLine> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back({.text = line});
+  return lines;
+}
+
+}  // namespace
+
+TopCommand::TopCommand(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand("top", "Watch the ranks of a run: steps, waits, processors, memory");
+  verb->add_option("FILE", file_, "What `gyre run --metrics` writes")->required();
+  verb->add_flag("--once", once_, "Print it once, as without a terminal");
+  verb->footer(
+      "\nThe slowest ranks come first. WAITS is the share of the last ten seconds that the training waited for the "
+      "exchange.\nIt ends with the run, or with Ctrl-C.\n\nExamples:\n  gyre run -n 4 --metrics run.metrics -- python "
+      "train.py\n  gyre top run.metrics");
+}
+
+int TopCommand::run() const {
+  metrics::Overview overview;
+  metrics::FileReader reader(file_, overview);
+  const cli::LiveOptions options = cli::live_options_from_environment();
+  {
+    cli::LiveBlock block(options);
+    for (reader.read(); options.draws && !once_ && !is_over(overview); reader.read()) {
+      block.show(lines_of(screen_of(overview)));
+      std::this_thread::sleep_for(kBetweenLooks);
+    }
+  }
+  fmt::print("{}", screen_of(overview));
+  return 0;
+}
+
+}  // namespace gyre::app

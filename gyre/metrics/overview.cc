@@ -1,0 +1,92 @@
+#include "gyre/metrics/overview.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace gyre::metrics {
+namespace {
+
+constexpr std::int64_t kWindowUs = 10'000'000;
+/// Within it a program that logs each step would fill memory: readings closer together than this count as one.
+constexpr std::int64_t kLeastGapUs = 50'000;
+
+}  // namespace
+
+void Overview::Counter::add(std::int64_t time_us, double value) {
+  // It begins anew: a restarted rank. Clocks may be set back.
+  if (!readings_.empty() && (value < readings_.back().value || time_us < readings_.back().time_us)) readings_.clear();
+  const std::size_t count = readings_.size();
+  if (count >= 2 && readings_.back().time_us - readings_[count - 2].time_us < kLeastGapUs) readings_.pop_back();
+  readings_.push_back({time_us, value});
+  while (readings_.size() > 2 && time_us - readings_[1].time_us >= kWindowUs) readings_.pop_front();
+}
+
+std::optional<double> Overview::Counter::per_second() const {
+  if (readings_.size() < 2) return std::nullopt;
+  const auto time_us = static_cast<double>(readings_.back().time_us - readings_.front().time_us);
+  if (time_us <= 0) return std::nullopt;
+  return (readings_.back().value - readings_.front().value) / (time_us / 1e6);
+}
+
+std::optional<double> Overview::Counter::latest() const {
+  return readings_.empty() ? std::nullopt : std::optional(readings_.back().value);
+}
+
+void Overview::Rank::note_step(const Sample& sample) {
+  auto& [name, count] = *logged.try_emplace(std::string(sample.name), 0).first;
+  ++count;
+  if (steps_of.empty() || (steps_of != name && count > logged[steps_of] + 1)) {
+    steps_of = name;
+    logged_step = {};
+  }
+  if (steps_of == name) logged_step.add(sample.time_us, static_cast<double>(sample.step));
+}
+
+void Overview::sample(const Sample& sample) {
+  Rank& rank = ranks_[sample.rank];
+  rank.time_us = std::max(rank.time_us, sample.time_us);
+  if (!sample.name.starts_with(kReservedPrefix)) {
+    rank.note_step(sample);
+    const auto lowest = lowest_rank_.find(sample.name);
+    if (lowest != lowest_rank_.end() && lowest->second < sample.rank) return;
+    lowest_rank_.insert_or_assign(std::string(sample.name), sample.rank);
+    logged_.insert_or_assign(std::string(sample.name), Point{sample.step, sample.time_us, sample.value});
+    return;
+  }
+  const std::string_view name = sample.name.substr(kReservedPrefix.size());
+  if (name == "cpu_cores") rank.cpu_cores = sample.value;
+  if (name == "memory_bytes") rank.memory_bytes = sample.value;
+  if (name == "steps") rank.optimizer_steps.add(sample.time_us, sample.value);
+  if (name == "exposed_seconds") rank.exposed_seconds.add(sample.time_us, sample.value);
+  if (name == "waiting_seconds") rank.waiting_seconds.add(sample.time_us, sample.value);
+}
+
+void Overview::note(std::string_view key, std::string_view value) {
+  notes_.insert_or_assign(std::string(key), std::string(value));
+}
+
+RankNow Overview::now_of(int number, const Rank& rank) {
+  RankNow now;
+  now.rank = number;
+  now.time_us = rank.time_us;
+  const Counter& steps = rank.logged_step.latest() ? rank.logged_step : rank.optimizer_steps;
+  if (const auto step = steps.latest()) now.step = static_cast<std::int64_t>(*step);
+  now.steps_per_second = steps.per_second();
+  // Without an optimizer of Gyre's, any operation's wait.
+  const bool has_optimizer = rank.optimizer_steps.latest().value_or(0) > 0;
+  now.waiting = has_optimizer ? rank.exposed_seconds.per_second() : rank.waiting_seconds.per_second();
+  if (now.waiting) now.waiting = std::clamp(*now.waiting, 0.0, 1.0);
+  now.cpu_cores = rank.cpu_cores;
+  now.memory_bytes = rank.memory_bytes;
+  return now;
+}
+
+std::vector<RankNow> Overview::ranks() const {
+  std::vector<RankNow> all;
+  for (const auto& [number, rank] : ranks_) all.push_back(now_of(number, rank));
+  std::ranges::sort(
+      all, {}, [](const RankNow& now) { return std::tuple(now.step.has_value(), now.step.value_or(0), now.rank); });
+  return all;
+}
+
+}  // namespace gyre::metrics
