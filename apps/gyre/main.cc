@@ -19,6 +19,7 @@
 #include "apps/gyre/parameter_server_command.h"
 #include "apps/gyre/program_start.h"
 #include "apps/gyre/python_verb.h"
+#include "apps/gyre/report_command.h"
 #include "apps/gyre/resource_commands.h"
 #include "apps/gyre/run_command.h"
 #include "apps/gyre/run_staging.h"
@@ -79,6 +80,7 @@ struct CommandLine {
   gyre::app::StageCommand stage{app};
   std::unique_ptr<VerbGroup> stores = gyre::app::store_verbs(app);
   std::unique_ptr<VerbGroup> metrics = gyre::app::metrics_verbs(app);
+  gyre::app::ReportCommand report{app};
   gyre::app::TopCommand top{app};
   gyre::app::UsageCommand usage{app};
   gyre::app::LaunchCommand launch{app};
@@ -137,6 +139,7 @@ int run_verb(CommandLine& line, const std::string& called_as, std::vector<std::s
   if (first == "agent-shell-server") return line.node_shell.run_server(environment);
   if (first == "launch") return line.launch.run(environment);
   if (first == gyre::app::ParameterServerCommand::kName) return gyre::app::ParameterServerCommand::run();
+  if (first == "report") return line.report.run();
   if (first == "server") return line.server.run(environment);
   if (first == "stage") return line.stage.run(environment);
   if (first == "top") return line.top.run();

@@ -39,6 +39,21 @@ Json json_number(double value) {
   return std::isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity";
 }
 
+Json json_of(const metrics::Run& run, std::size_t most_points) {
+  Json series = Json::array();
+  for (const auto& [key, points] : run.series) {
+    Json values = Json::array();
+    for (const Point& point : most_points == 0 ? points : metrics::downsample(points, most_points)) {
+      values.push_back({point.step, seconds(point.time_us), json_number(point.value)});
+    }
+    series.push_back({{"name", key.name}, {"rank", key.rank}, {"points", std::move(values)}});
+  }
+  return {{"notes", run.notes}, {"series", std::move(series)}};
+}
+
+/// A command and a file's name are bytes, which need not be UTF-8.
+std::string json_text(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
 /// What the ranks logged in one call, as far as that can be seen: it is one event.
 using Moment = std::pair<std::int64_t, std::int64_t>;  // Time, step.
 
@@ -89,17 +104,17 @@ std::string metrics_csv(const metrics::Run& run) {
 }
 
 std::string metrics_json(const metrics::Run& run, std::size_t most_points) {
-  Json series = Json::array();
-  for (const auto& [key, points] : run.series) {
-    Json values = Json::array();
-    for (const Point& point : most_points == 0 ? points : metrics::downsample(points, most_points)) {
-      values.push_back({point.step, seconds(point.time_us), json_number(point.value)});
-    }
-    series.push_back({{"name", key.name}, {"rank", key.rank}, {"points", std::move(values)}});
+  return json_text(json_of(run, most_points)) + "\n";
+}
+
+std::string metrics_report_json(const std::vector<metrics::Run>& runs, const std::vector<std::string>& names,
+                                std::size_t most_points) {
+  Json all = Json::array();
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    all.push_back(json_of(runs[i], most_points));
+    all.back()["name"] = names[i];
   }
-  // A command is bytes, which need not be UTF-8.
-  const Json all = {{"notes", run.notes}, {"series", std::move(series)}};
-  return all.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json_text({{"runs", std::move(all)}});
 }
 
 void export_to_tensorboard(const metrics::Run& run, const std::filesystem::path& folder) {

@@ -16,6 +16,10 @@ std::string metrics_csv(const metrics::Run& run);
 /// "NaN", "Infinity" or "-Infinity". `most_points`: of a series, see metrics::downsample(); 0: all.
 std::string metrics_json(const metrics::Run& run, std::size_t most_points);
 
+/// For the page: "runs", each that object with its "name". `names`: of the files.
+std::string metrics_report_json(const std::vector<metrics::Run>& runs, const std::vector<std::string>& names,
+                                std::size_t most_points);
+
 /// A folder rank-N for each rank with a file of events that TensorBoard shows, each value under its name. Replaces what
 /// was exported there from the same run. gyre::Error.
 void export_to_tensorboard(const metrics::Run& run, const std::filesystem::path& folder);

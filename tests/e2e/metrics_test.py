@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import csv
+import hashlib
 import json
 import math
+import re
 import struct
 import subprocess
 import sys
@@ -172,6 +175,46 @@ gyre.log({"lag": 3}, step=1, every_rank=True)
     cut = subprocess.run(show, cwd=tmp_path, check=True, capture_output=True, text=True)
     assert "of cut.metrics are cut off or damaged" in cut.stderr
     assert "exit_code" in metrics("compare", "job.metrics", "cut.metrics")
+
+
+def test_a_report_is_one_page_in_which_only_its_own_script_runs(
+    gyre: Path, start_job: StartJob, tmp_path: Path
+) -> None:
+    # A name, a command and a difference in git are the user's: none of them may end the element that holds the data.
+    hostile = "</script><script>alert(1)</script><!--"
+    script = f"""
+import gyre
+for step in range(5000):
+    gyre.log({{{hostile!r}: step, "loss": float("nan") if step == 9 else 0.5}}, step=step)
+"""
+    job = start_job("--metrics", "job.metrics", *python(script), env=PACKAGE)
+    assert job.wait() == 0, job.stderr
+    subprocess.run([gyre, "report", "job.metrics", "--to", "job.html"], cwd=tmp_path, check=True)
+    page = (tmp_path / "job.html").read_text()
+    scripts = re.findall(r"<script([^>]*)>(.*?)</script", page, re.DOTALL)
+    assert [kind for kind, _ in scripts] == [' type="application/json" id="data"', ""]
+    digest = base64.b64encode(hashlib.sha256(scripts[1][1].encode()).digest()).decode()
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
+    assert f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'sha256-" in policy
+    assert "unsafe" not in policy
+    (run,) = json.loads(scripts[0][1])["runs"]
+    assert run["name"] == "job.metrics"
+    assert hostile in run["notes"]["command"]
+    points = {each["name"]: each["points"] for each in run["series"]}
+    assert 1000 <= len(points[hostile]) <= 2000
+    assert page.count("alert(1)") == 2  # The series, and the command: nothing has unpacked them.
+    written = subprocess.run([gyre, "report", "job.metrics"], cwd=tmp_path, check=True, capture_output=True)
+    assert written.stdout.decode() == page
+
+
+def test_the_page_in_the_program_is_built_from_its_sources() -> None:
+    # As web/assemble.mjs computes it; `npm run build` there makes the page anew.
+    web = Path(__file__).resolve().parent.parent.parent / "web"
+    names = [f"src/{path.name}" for path in (web / "src").iterdir()]
+    digest = hashlib.sha256()
+    for name in sorted([*names, "assemble.mjs", "package-lock.json", "tsconfig.json", "vite.config.ts"]):
+        digest.update(f"{name}\n".encode() + (web / name).read_bytes())
+    assert f"<!-- Built from web/ (sources {digest.hexdigest()})" in (web / "built" / "report.html").read_text()
 
 
 def test_gyre_log_without_a_launcher_does_nothing(tmp_path: Path) -> None:

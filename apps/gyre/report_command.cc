@@ -1,0 +1,86 @@
+#include "apps/gyre/report_command.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdio>
+
+#include "apps/gyre/metrics_export.h"
+#include "gyre/base/bytes.h"
+#include "gyre/base/check.h"
+#include "gyre/base/file.h"
+#include "gyre/metrics/series.h"
+
+// The page is in the program as a file of its own, which no literal has to quote.
+asm(".section .rodata\n"
+    "gyre_report_page_begin: .incbin \"" GYRE_REPORT_PAGE
+    "\"\n"
+    "gyre_report_page_end:\n"
+    ".previous\n");
+extern "C" const char gyre_report_page_begin[];
+extern "C" const char gyre_report_page_end[];
+
+namespace gyre::app {
+
+namespace {
+
+constexpr std::string_view kDataMark = "@DATA@";
+constexpr int kMostRuns = 20;
+/// Of one series: a chart has not many more columns.
+constexpr std::size_t kMostPoints = 2'000;
+/// Of all series together, unless each would have fewer than kFewestPoints: 10 MB, which a browser opens at once.
+constexpr std::size_t kMostPointsOfPage = 300'000;
+constexpr std::size_t kFewestPoints = 100;
+
+std::string_view built_page() {
+  return {gyre_report_page_begin, static_cast<std::size_t>(gyre_report_page_end - gyre_report_page_begin)};
+}
+
+}  // namespace
+
+std::string report_page(std::string_view page, std::string_view json) {
+  const std::size_t mark = page.find(kDataMark);
+  GYRE_CHECK(mark != std::string_view::npos);
+  std::string text(page.substr(0, mark));
+  // They are found in strings alone, where a number says the same.
+  for (const char letter : json) {
+    if (letter == '<' || letter == '>' || letter == '&') {
+      text += fmt::format("\\u{:04x}", static_cast<unsigned>(letter));
+    } else {
+      text += letter;
+    }
+  }
+  return text.append(page.substr(mark + kDataMark.size()));
+}
+
+ReportCommand::ReportCommand(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand("report", "Write a page with the charts of runs, as one file for a browser");
+  verb->add_option("FILE", files_, "What `gyre run --metrics` has written; several are compared")
+      ->required()
+      ->expected(1, kMostRuns);
+  verb->add_option("--to", target_, "Write there (default: standard output)")->type_name("FILE");
+  verb->footer(
+      "\nExamples:\n  gyre report run.metrics > run.html\n  gyre report first.metrics second.metrics --to both.html");
+}
+
+int ReportCommand::run() const {
+  std::vector<metrics::Run> runs;
+  std::size_t series = 0;
+  for (const std::string& file : files_) {
+    runs.push_back(metrics::load_run(file));
+    series += runs.back().series.size();
+  }
+  const std::size_t points =
+      std::clamp(kMostPointsOfPage / std::max<std::size_t>(series, 1), kFewestPoints, kMostPoints);
+  const std::string page = report_page(built_page(), metrics_report_json(runs, files_, points));
+  if (target_.empty()) {
+    write_all(STDOUT_FILENO, as_bytes(page), "cannot write to standard output");
+  } else {
+    write_file_atomically(target_, as_bytes(page));
+  }
+  return 0;
+}
+
+}  // namespace gyre::app
