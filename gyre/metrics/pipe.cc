@@ -89,12 +89,16 @@ void Logger::send(std::span<const Value> values, std::int64_t step) {
   const MutexLock lock(mutex_);
   forget_what_a_parent_sends();
   if (launcher_has_gone_) return;
-  if (dropped_ > 0 && write_waiting()) {
-    const Value dropped{kDroppedName, static_cast<double>(dropped_)};
-    dropped_ = 0;
-    send_blocks(samples_of({&dropped, 1}, rank_, step));
-  }
+  send_dropped();
+  latest_step_ = step;
   send_blocks(samples);
+}
+
+void Logger::send_dropped() {
+  if (dropped_ == 0 || !write_waiting()) return;
+  all_dropped_ += std::exchange(dropped_, 0);
+  const Value dropped{kDroppedName, static_cast<double>(all_dropped_)};
+  send_blocks(samples_of({&dropped, 1}, rank_, latest_step_));
 }
 
 void Logger::send_blocks(std::span<const Sample> samples) {
@@ -142,6 +146,7 @@ void Logger::forget_what_a_parent_sends() {
     waiting_.clear();
     waiting_bytes_ = 0;
     dropped_ = 0;
+    all_dropped_ = 0;
   }
   process_ = here;
 }
@@ -151,6 +156,7 @@ bool Logger::flush(Deadline deadline) {
     {
       const MutexLock lock(mutex_);
       forget_what_a_parent_sends();
+      send_dropped();
       if (write_waiting()) return !launcher_has_gone_;
     }
     if (deadline.passed()) return false;

@@ -25,7 +25,8 @@ struct Value {
 };
 
 /// A rank's end. Thread-safe; nothing waits but flush(). What does not fit into the pipe waits in memory for the next
-/// call, up to kMostWaitingBytes; what comes then is dropped, and a sample of kDroppedName says how much it was.
+/// call, up to kMostWaitingBytes; what comes then is dropped, and a sample of kDroppedName says how much that was so
+/// far.
 class Logger {
  public:
   static constexpr std::size_t kMostWaitingBytes = std::size_t{1} << 20;
@@ -53,6 +54,8 @@ class Logger {
  private:
   void send(std::span<const Value> values, std::int64_t step) GYRE_EXCLUDES(mutex_);
   void send_blocks(std::span<const Sample> samples) GYRE_REQUIRES(mutex_);
+  /// Says how much was dropped, once there is room.
+  void send_dropped() GYRE_REQUIRES(mutex_);
   /// False where the pipe has no room.
   bool write_block(const Bytes& block) GYRE_REQUIRES(mutex_);
   bool write_waiting() GYRE_REQUIRES(mutex_);
@@ -63,7 +66,9 @@ class Logger {
   Mutex mutex_;
   std::deque<Bytes> waiting_ GYRE_GUARDED_BY(mutex_);
   std::size_t waiting_bytes_ GYRE_GUARDED_BY(mutex_) = 0;
-  std::uint64_t dropped_ GYRE_GUARDED_BY(mutex_) = 0;
+  std::uint64_t dropped_ GYRE_GUARDED_BY(mutex_) = 0;  ///< Not said yet.
+  std::uint64_t all_dropped_ GYRE_GUARDED_BY(mutex_) = 0;
+  std::int64_t latest_step_ GYRE_GUARDED_BY(mutex_) = 0;
   bool launcher_has_gone_ GYRE_GUARDED_BY(mutex_) = false;
   int process_ GYRE_GUARDED_BY(mutex_) = 0;  ///< The one that has filled `waiting_`.
 };

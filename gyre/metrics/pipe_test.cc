@@ -78,7 +78,7 @@ TEST(MetricsPipe, a_launcher_that_does_not_read_makes_nobody_wait) {
     ASSERT_EQ(all[i], fmt::format("{} rank 0 step {} = 1", names[i % names.size()], i / names.size()));
   }
   EXPECT_EQ(all[all.size() - 2],
-            fmt::format("{} rank 0 step 100 = {}", Logger::kDroppedName, kCalls * names.size() - kept));
+            fmt::format("{} rank 0 step 99 = {}", Logger::kDroppedName, kCalls * names.size() - kept));
 }
 
 TEST(MetricsPipe, the_last_samples_leave_with_the_rank) {
@@ -96,6 +96,29 @@ TEST(MetricsPipe, the_last_samples_leave_with_the_rank) {
   logger.reset();
   reader.join();
   EXPECT_EQ(count, kCalls * values.size());
+}
+
+TEST(MetricsPipe, threads_of_a_rank_log_at_the_same_time) {
+  Pipe pipe = make_pipe();
+  Logger logger(std::move(pipe.write_end), 0);
+  constexpr int kCalls = 500;
+  std::vector<std::thread> threads;
+  for (const char* name : {"a", "b", "c"}) {
+    threads.emplace_back([&logger, name] {
+      for (int step = 0; step < kCalls; ++step) logger.log(std::array{Value{name, 1.0}}, step);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  BlockStream stream;
+  const auto all = received(pipe.read_end, stream);
+  EXPECT_EQ(all.size(), 3U * kCalls);
+  for (const char* name : {"a", "b", "c"}) {
+    int step = 0;  // Each thread's in their order.
+    for (const std::string& each : all) {
+      if (!each.starts_with(name)) continue;
+      ASSERT_EQ(each, fmt::format("{} rank 0 step {} = 1", name, step++));
+    }
+  }
 }
 
 TEST(MetricsPipe, a_launcher_that_has_gone_is_no_failure) {

@@ -29,7 +29,7 @@ constexpr std::array kOwn = {
     Own{"gyre/exchange_seconds", "counter", "Time that gradients were exchanged."},
     Own{"gyre/hidden_seconds", "counter", "The part of the exchange that fell into backward."},
     Own{"gyre/exposed_seconds", "counter", "Time that the training has waited for the exchange."},
-    Own{"gyre/dropped_samples", "gauge", "Values that the rank could not hand to its launcher, when it last said so."},
+    Own{"gyre/dropped_samples", "counter", "Values that the rank could not hand to its launcher."},
 };
 
 std::string number(double value) {

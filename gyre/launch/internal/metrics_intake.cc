@@ -8,6 +8,8 @@
 #include <chrono>
 #include <fstream>
 #include <sstream>
+#include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "gyre/base/error.h"
@@ -67,11 +69,19 @@ void MetricsIntake::read_pipe() {
       const ssize_t count = ::read(pipe_.read_end.get(), buffer.data(), buffer.size());
       if (count < 0 && errno == EINTR) continue;
       if (count <= 0) return;
+      // Together, because each block of the file is a write: ranks that log a lot send hundreds in one buffer.
+      std::unordered_set<std::string> names;
+      std::vector<metrics::Sample> together;
       stream_.take(std::span(buffer).first(static_cast<std::size_t>(count)),
-                   [this](std::span<const metrics::Sample> samples) {
-                     if (!samples.empty()) latest_step_ = samples.back().step;
-                     sink_(samples);
+                   [&](std::span<const metrics::Sample> samples) {
+                     for (metrics::Sample sample : samples) {
+                       sample.name = *names.emplace(sample.name).first;
+                       together.push_back(sample);
+                     }
                    });
+      if (together.empty()) continue;
+      latest_step_ = together.back().step;
+      sink_(together);
     }
   } catch (const Error& error) {
     words_ = fmt::format("gyre run: {}; no metrics of ranks are kept from here on", error.what());
