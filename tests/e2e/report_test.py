@@ -1,0 +1,74 @@
+"""What a person does with the page of `gyre report`, in a browser: it draws, finds, zooms, and is shared as a link; and
+what is a user's stays text."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from browser import Page, browser_page
+from running_job import StartJob
+
+PACKAGE = {"PYTHONPATH": str(Path(__file__).resolve().parent.parent.parent / "python")}
+MARKUP = "<img src=x onerror=document.title=1>"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    with browser_page(tmp_path_factory.mktemp("browser")) as opened:
+        yield opened
+
+
+def test_the_page_of_two_runs(gyre: Path, start_job: StartJob, tmp_path: Path, page: Page) -> None:
+    script = f"""
+import math, sys, gyre
+for step in range(3000):
+    gyre.log({{"train/loss": 1 / (step + 1), {MARKUP!r}: 1, "bad": math.nan}}, step=step)
+    gyre.log({{"step seconds": 0.1}}, step=step, every_rank=True)
+"""
+    for name in ("first", "second"):
+        job = start_job("-n", "2", "--metrics", name, "--", sys.executable, "-c", script, MARKUP, env=PACKAGE)
+        assert job.wait() == 0, job.stderr
+    subprocess.run([gyre, "report", "first", "second", "--to", "runs.html"], cwd=tmp_path, check=True)
+
+    address = (tmp_path / "runs.html").as_uri()
+    page.open(address)
+    shown = "[...document.querySelectorAll('.chart h2')].map(each => each.textContent)"
+    assert page.ask(shown) == [MARKUP, "bad", "step seconds", "train/loss"]
+    page.wait_for("document.querySelectorAll('canvas').length === 4")
+    lines = "[...document.querySelectorAll('.chart')].map(each => each.querySelectorAll('.u-series').length - 1)"
+    assert page.ask(lines) == [2, 2, 4, 2]
+    assert MARKUP in page.ask("document.querySelector('.run pre').textContent")
+    described = page.ask("document.querySelectorAll('.plot')[3].getAttribute('aria-label')")
+    assert "first rank 0: ends at 3.333e-4, from 3.333e-4 to 1" in described
+
+    page.ask("document.querySelector('input[type=search]').focus()")
+    page.write("loss")
+    page.wait_for("document.querySelectorAll('canvas').length === 1")
+    assert page.ask("location.hash") == "#find=loss"
+
+    # A line along the middle of the chart; afterwards the axis begins later.
+    x, y, width, height = page.ask(
+        "(r => [r.x, r.y, r.width, r.height])(document.querySelector('.u-over').getBoundingClientRect())"
+    )
+    picture = "document.querySelector('canvas').toDataURL()"
+    before = page.ask(picture)
+    page.drag((x + width * 0.5, y + height / 2), (x + width * 0.8, y + height / 2))
+    page.wait_for(f"{picture} !== {before!r}")
+
+    # The address is a link to the same view; on a narrow screen nothing is wider than it.
+    page.open("about:blank")
+    page.open(f"{address}#find=seconds&smooth=0.5&x=time&y=log", width=360, height=700)
+    page.ask("document.querySelector('.chart').scrollIntoView()")  # Those out of sight are not drawn yet.
+    page.wait_for("document.querySelectorAll('canvas').length === 1")
+    assert page.ask("document.querySelector('output').textContent") == "0.50"
+    assert page.ask("[...document.querySelectorAll('input[type=checkbox]')].map(each => each.checked)") == [True, True]
+    assert page.ask("document.documentElement.scrollWidth") <= 360
+
+    assert page.ask("document.querySelectorAll('img').length") == 0
+    assert page.ask("document.title") == "Gyre report"
+    assert page.faults == []
+    assert {request.partition("#")[0] for request in page.requests} == {address}, "it has loaded something"
