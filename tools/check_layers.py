@@ -45,9 +45,9 @@ ROOMS = {
         "catalog",
         "scheduler",
         "drivers",
-        "api",
-        "client",
         "service",
+        "http",
+        "client",
     ),
 }
 # Rooms outside gyre/: they may use every public header of gyre/; nobody includes them but themselves.

@@ -27,9 +27,9 @@
 #include "gyre/base/process.h"
 #include "gyre/cli/number_check.h"
 #include "gyre/cli/table.h"
-#include "gyre/jobs/api/audit_log.h"
-#include "gyre/jobs/api/interface.h"
 #include "gyre/jobs/catalog/catalog.h"
+#include "gyre/jobs/http/audit_log.h"
+#include "gyre/jobs/http/interface.h"
 #include "gyre/jobs/service/backup.h"
 #include "gyre/jobs/service/service.h"
 #include "gyre/net/http/server.h"
@@ -213,7 +213,7 @@ std::uint64_t parse_size(const std::string& text, const char* option) {
 
 std::unique_ptr<net::http::Server> listen(net::http::ServerOptions options, const std::shared_ptr<Service>& service) {
   try {
-    return std::make_unique<net::http::Server>(std::move(options), jobs::api::make_router(service));
+    return std::make_unique<net::http::Server>(std::move(options), jobs::http::make_router(service));
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kIo) throw;
     throw Error(error.code(),
@@ -367,8 +367,8 @@ int ServerCommand::run(const std::vector<std::string>& environment) const {
   http.socket_mode = kDoorMode;
   http.certificate = net::http::certificate_in(folder / "tls.pem");
   const std::string fingerprint = http.certificate->fingerprint;
-  http.authenticate = jobs::api::make_authenticator(service);
-  const auto audit_log = std::make_shared<jobs::api::AuditLog>(folder / "audit.log", logger);
+  http.authenticate = jobs::http::make_authenticator(service);
+  const auto audit_log = std::make_shared<jobs::http::AuditLog>(folder / "audit.log", logger);
   http.audit = [audit_log](const net::http::AuditEntry& entry) { audit_log->add(entry); };
   http.limits.connections = std::min(http.limits.connections, most_connections(raise_file_limit(), logger));
   http.limits.strangers_per_peer = std::min(http.limits.strangers_per_peer, http.limits.connections / 4);

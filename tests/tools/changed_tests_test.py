@@ -138,8 +138,8 @@ def test_changes_are_those_since_a_commit_and_both_names_of_a_move(
 
 
 def test_the_longest_folder_has_the_witnesses() -> None:
-    table = "# a table\ngyre/jobs a b\ngyre/jobs/api c\n"
-    assert witnesses_of(table, "gyre/jobs/api/x.cc") == ["c"]
+    table = "# a table\ngyre/jobs a b\ngyre/jobs/http c\n"
+    assert witnesses_of(table, "gyre/jobs/http/x.cc") == ["c"]
     assert witnesses_of(table, "gyre/jobs/x.cc") == ["a", "b"]
     assert witnesses_of(table, "gyre/job.cc") == []
 

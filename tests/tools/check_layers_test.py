@@ -22,7 +22,7 @@ from check_layers import problems
         ("gyre/base/error.cc", "#include <vector>"),
         ("gyre/jobs/node/node_job.cc", '#include "gyre/jobs/spec/job_spec.h"'),
         ("gyre/jobs/node/node_job.cc", '#include "gyre/launch/spec.h"'),
-        ("apps/gyre/job.cc", '#include "gyre/jobs/api/server.h"'),
+        ("apps/gyre/job.cc", '#include "gyre/jobs/http/server.h"'),
     ],
 )
 def test_what_the_house_allows_passes(repository: Path, plant, path: str, line: str) -> None:

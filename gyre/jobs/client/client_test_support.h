@@ -5,20 +5,20 @@
 #include <memory>
 #include <string>
 
-#include "gyre/jobs/api/interface_test_support.h"
 #include "gyre/jobs/client/session.h"
+#include "gyre/jobs/http/interface_test_support.h"
 
 // For tests of the client: a real HTTP server, with a service behind it that keeps everything in memory.
 namespace gyre::jobs::client {
 
-class ClientTest : public api::InterfaceTest {
+class ClientTest : public http::InterfaceTest {
  protected:
   void SetUp() override {
     InterfaceTest::SetUp();
-    session_of("root-token").put({"workspaces", "w", "clusters", "c"}, Json::parse(api::kClusterFile));
+    session_of("root-token").put({"workspaces", "w", "clusters", "c"}, Json::parse(http::kClusterFile));
     Session session = session_of("ada-token");
     session.put({"workspaces", "w", "experiments", "e"});
-    session.put(path_of(kPlace), Json::parse(api::kJobFile));
+    session.put(path_of(kPlace), Json::parse(http::kJobFile));
   }
 
   Session session_of(const std::string& token,
@@ -31,9 +31,9 @@ class ClientTest : public api::InterfaceTest {
   void start_again() {
     net::http::ServerOptions options;
     options.endpoints = {server_->endpoints()[0]};
-    options.authenticate = api::make_authenticator(service_);
+    options.authenticate = http::make_authenticator(service_);
     server_.reset();
-    server_ = std::make_unique<net::http::Server>(std::move(options), api::make_router(service_));
+    server_ = std::make_unique<net::http::Server>(std::move(options), http::make_router(service_));
   }
 
   inline static const resources::JobName kPlace{"w", "e", "j"};

@@ -42,8 +42,8 @@ struct SessionOptions {
   std::function<void()> meanwhile = [] {};  ///< As ClientOptions::meanwhile.
 };
 
-/// Requests to one job server, whose answers are the JSON that `api::make_router` describes. Not thread-safe. Errors as
-/// of net::http::Client; where no server answers, Error(kPeerLost) says so in one sentence with the remedy.
+/// Requests to one job server, whose answers are the JSON that `http::make_router` describes. Not thread-safe. Errors
+/// as of net::http::Client; where no server answers, Error(kPeerLost) says so in one sentence with the remedy.
 class Session {
  public:
   explicit Session(SessionOptions options);

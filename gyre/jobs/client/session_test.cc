@@ -17,7 +17,7 @@ using SessionTest = ClientTest;
 
 TEST_F(SessionTest, a_list_is_read_over_all_its_pages_and_no_further_than_asked) {
   Session session = session_of("ada-token");
-  for (int i = 0; i < 7; ++i) session.put(path_of({"w", "e", "j" + std::to_string(i)}), Json::parse(api::kJobFile));
+  for (int i = 0; i < 7; ++i) session.put(path_of({"w", "e", "j" + std::to_string(i)}), Json::parse(http::kJobFile));
   const Path jobs = {"workspaces", "w", "jobs"};
   EXPECT_EQ(session.list(jobs, {{"maxresults", "3"}}).size(), 8U);
   bool more = false;

@@ -270,8 +270,7 @@ std::vector<resources::Event> Service::events(const resources::EventScope& scope
   return events;
 }
 
-std::unique_ptr<api::JobService::Watch> Service::watch(const resources::EventScope& scope,
-                                                       std::function<void()> changed) {
+std::unique_ptr<JobService::Watch> Service::watch(const resources::EventScope& scope, std::function<void()> changed) {
   catalog::EventFilter filter;
   {
     const MutexLock lock(work_->ledger.mutex);

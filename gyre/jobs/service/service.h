@@ -9,9 +9,9 @@
 
 #include "gyre/base/account.h"
 #include "gyre/base/clock.h"
-#include "gyre/jobs/api/service.h"
 #include "gyre/jobs/drivers/driver_settings.h"
 #include "gyre/jobs/drivers/make_driver.h"
+#include "gyre/jobs/service/job_service.h"
 
 namespace gyre::jobs::service {
 
@@ -62,7 +62,7 @@ struct ServiceOptions : drivers::DriverSettings {
 /// workspaces with jobs that have not finished, and workspaces with clusters, are refused instead: kConflict
 /// "ExperimentInUse", "WorkspaceInUse". The records of a cluster's finished jobs stay when the cluster goes, and the
 /// files of jobs whatever is deleted.
-class Service final : public api::JobService {
+class Service final : public JobService {
  public:
   /// Error(kUnsupported) when another service works in the folder; Error(kIo), Error(kCorruptData).
   explicit Service(const ServiceOptions& options);

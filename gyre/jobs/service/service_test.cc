@@ -272,7 +272,7 @@ TEST_F(JobServiceTest, an_event_wakes_those_who_watch_its_job_its_cluster_or_its
   std::atomic<int> other_workspace{0};
   std::atomic<int> workspace{0};
   std::atomic<int> cluster{0};
-  std::vector<std::unique_ptr<api::JobService::Watch>> watches;
+  std::vector<std::unique_ptr<JobService::Watch>> watches;
   watches.push_back(service_->watch({"w", "", "e", "mine"}, [&] { ++other_job; }));
   watches.push_back(service_->watch({"other", "", "", ""}, [&] { ++other_workspace; }));
   watches.push_back(service_->watch({"w", "", "", ""}, [&] { ++workspace; }));

@@ -49,7 +49,7 @@ catalog::Catalog open_catalog(const ServiceOptions& options) {
 
 }  // namespace
 
-class Watchers::Holder final : public api::JobService::Watch {
+class Watchers::Holder final : public JobService::Watch {
  public:
   explicit Holder(std::shared_ptr<Entry> entry) : entry_(std::move(entry)) {}
 
@@ -57,8 +57,8 @@ class Watchers::Holder final : public api::JobService::Watch {
   std::shared_ptr<Entry> entry_;
 };
 
-std::unique_ptr<api::JobService::Watch> Watchers::add(Ledger& ledger, const catalog::EventFilter& filter,
-                                                      std::function<void()> changed) {
+std::unique_ptr<JobService::Watch> Watchers::add(Ledger& ledger, const catalog::EventFilter& filter,
+                                                 std::function<void()> changed) {
   auto entry = std::make_shared<Entry>(filter, std::move(changed));
   const MutexLock ledger_lock(ledger.mutex);
   const MutexLock lock(mutex_);

@@ -16,8 +16,8 @@ namespace gyre::jobs::service {
 /// The callbacks of clients that watch events. Thread-safe.
 class Watchers {
  public:
-  std::unique_ptr<api::JobService::Watch> add(Ledger& ledger, const catalog::EventFilter& filter,
-                                              std::function<void()> changed) GYRE_EXCLUDES(ledger.mutex);
+  std::unique_ptr<JobService::Watch> add(Ledger& ledger, const catalog::EventFilter& filter,
+                                         std::function<void()> changed) GYRE_EXCLUDES(ledger.mutex);
   /// Calls those whose filter an event since the last call has passed, without a lock held: one may destroy its answer,
   /// or any other.
   void call(Ledger& ledger) GYRE_EXCLUDES(ledger.mutex);
