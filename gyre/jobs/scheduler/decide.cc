@@ -18,6 +18,10 @@ std::string_view reason_name(Reason reason) {
   return "unknown";
 }
 
-std::vector<Decision> decide(const State& state) { return Pass(state).decisions(); }
+std::vector<Decision> decide(const State& state) { return decide(state, Line(state.waiting)); }
+
+std::vector<Decision> decide(const State& state, const Line& waiting) {
+  return Pass(state, waiting, Extent::kDecisions).decisions();
+}
 
 }  // namespace gyre::jobs::scheduler

@@ -5,6 +5,7 @@
 #include <variant>
 #include <vector>
 
+#include "gyre/jobs/scheduler/line.h"
 #include "gyre/jobs/scheduler/state.h"
 
 namespace gyre::jobs::scheduler {
@@ -82,5 +83,8 @@ struct Decision {
 ///
 /// A job whose cluster can never have enough nodes, or whose quota is too small for it, delays nobody.
 std::vector<Decision> decide(const State& state);
+/// The same with the waiting jobs of `waiting` instead of the State's own. A queue whose jobs do not fit costs nothing
+/// beyond the first of them.
+std::vector<Decision> decide(const State& state, const Line& waiting);
 
 }  // namespace gyre::jobs::scheduler

@@ -23,31 +23,40 @@ std::string_view priority_name(NodePriority priority) {
   return priority == NodePriority::kDedicated ? "dedicated" : "low-priority";
 }
 
-bool starts(const State& state, JobId id) {
-  return std::ranges::any_of(decide(state), [&](const Decision& decision) {
-    const auto* start = std::get_if<StartJob>(&decision.action);
-    return start != nullptr && start->job == id;
-  });
-}
+/// Tries what would start a waiting job, in a line of its own.
+class Trial {
+ public:
+  Trial(const State& state, const Line& line, const Job& job) : state_(state), line_(line), job_(job) {}
 
-/// Whether the job would start at once after `change`.
-template <typename Change>
-bool starts_after(State state, JobId id, Change change) {
-  change(*std::ranges::find(state.waiting, id, &Job::id));
-  return starts(state, id);
-}
+  /// Whether the job would start at once after `change`.
+  template <typename Change>
+  bool starts_after(Change change) {
+    Job changed = job_;
+    change(changed);
+    line_.put(changed);
+    return std::ranges::any_of(decide(state_, line_), [&](const Decision& decision) {
+      const auto* start = std::get_if<StartJob>(&decision.action);
+      return start != nullptr && start->job == job_.id;
+    });
+  }
 
-std::optional<int> find_node_count(const State& state, const Job& job) {
+ private:
+  const State& state_;
+  Line line_;
+  const Job job_;
+};
+
+std::optional<int> find_node_count(Trial& trial, const Job& job) {
   int good = 0;
   // Whatever starts with n nodes starts with fewer, too.
   for (int bad = job.node_count; bad - good > 1;) {
     const int middle = good + (bad - good) / 2;
-    (starts_after(state, job.id, [&](Job& other) { other.node_count = middle; }) ? good : bad) = middle;
+    (trial.starts_after([&](Job& other) { other.node_count = middle; }) ? good : bad) = middle;
   }
   return good > 0 ? std::optional(good) : std::nullopt;
 }
 
-std::optional<Time> find_limit(const Pass& pass, const Blocked& blocked) {
+std::optional<Time> find_limit(Trial& trial, const Pass& pass, const Blocked& blocked) {
   if (!blocked.fits_now) return std::nullopt;
   const State& state = pass.ledger().state();
   Time limit = blocked.job->wall_clock_limit;
@@ -57,14 +66,14 @@ std::optional<Time> find_limit(const Pass& pass, const Blocked& blocked) {
     limit = std::min(limit, other.reservation.earliest - state.now);
   }
   if (limit <= Time::zero()) return std::nullopt;
-  const bool good = starts_after(state, blocked.job->id, [&](Job& other) { other.wall_clock_limit = limit; });
+  const bool good = trial.starts_after([&](Job& other) { other.wall_clock_limit = limit; });
   return good ? std::optional(limit) : std::nullopt;
 }
 
-std::optional<Priority> find_priority(const State& state, const Job& job) {
+std::optional<Priority> find_priority(Trial& trial, const Job& job) {
   for (const Priority priority : {Priority::kNormal, Priority::kHigh}) {
     if (priority <= job.priority) continue;
-    if (starts_after(state, job.id, [&](Job& other) { other.priority = priority; })) return priority;
+    if (trial.starts_after([&](Job& other) { other.priority = priority; })) return priority;
   }
   return std::nullopt;
 }
@@ -145,11 +154,11 @@ Explanation obstacle(const Pass& pass, const Blocked& blocked) {
 }
 
 void add_suggestions(const Pass& pass, const Blocked& blocked, Explanation& found) {
-  const State& state = pass.ledger().state();
   const Job& job = *blocked.job;
-  found.startable_node_count = find_node_count(state, job);
-  found.startable_wall_clock_limit = find_limit(pass, blocked);
-  found.startable_priority = find_priority(state, job);
+  Trial trial(pass.ledger().state(), pass.ledger().line(), job);
+  found.startable_node_count = find_node_count(trial, job);
+  found.startable_wall_clock_limit = find_limit(trial, pass, blocked);
+  found.startable_priority = find_priority(trial, job);
   std::vector<std::string> ways;
   if (found.startable_node_count) ways.push_back("with " + counted(*found.startable_node_count, "node"));
   if (found.startable_wall_clock_limit) {
@@ -191,9 +200,11 @@ std::string_view wait_reason_name(WaitReason reason) {
   return "unknown";
 }
 
-std::optional<Explanation> explain(JobId id, const State& state) {
-  if (std::ranges::find(state.waiting, id, &Job::id) == state.waiting.end()) return std::nullopt;
-  const Pass pass(state);
+std::optional<Explanation> explain(JobId id, const State& state) { return explain(id, state, Line(state.waiting)); }
+
+std::optional<Explanation> explain(JobId id, const State& state, const Line& waiting) {
+  if (waiting.find(id) == nullptr) return std::nullopt;
+  const Pass pass(state, waiting, Extent::kAll);
   const auto& blocked = pass.blocked();
   const auto found = std::ranges::find_if(blocked, [&](const Blocked& one) { return one.job->id == id; });
   if (found != blocked.end()) return of_blocked(pass, *found);

@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "gyre/jobs/scheduler/line.h"
 #include "gyre/jobs/scheduler/state.h"
 
 namespace gyre::jobs::scheduler {
@@ -37,5 +38,7 @@ struct Explanation {
 /// Why the waiting job `id` waits, and what would start it. Pure: tries its suggestions with decide(). Nothing when the
 /// job is not waiting.
 std::optional<Explanation> explain(JobId id, const State& state);
+/// The same with the waiting jobs of `waiting` instead of the State's own.
+std::optional<Explanation> explain(JobId id, const State& state, const Line& waiting);
 
 }  // namespace gyre::jobs::scheduler

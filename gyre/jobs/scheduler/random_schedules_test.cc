@@ -9,6 +9,7 @@
 
 #include "gyre/base/random.h"
 #include "gyre/jobs/scheduler/explain.h"
+#include "gyre/jobs/scheduler/internal/pass.h"
 #include "gyre/jobs/scheduler/state_test_support.h"
 
 namespace gyre::jobs::scheduler {
@@ -324,6 +325,8 @@ void Simulation::decide_until_quiet() {
     std::ranges::reverse(shuffled.nodes);
     std::ranges::reverse(shuffled.running);
     ASSERT_EQ(decide(shuffled), decisions) << "the order of the State matters";
+    const Line line(before.waiting);
+    ASSERT_EQ(Pass(before, line, Extent::kAll).decisions(), decisions) << "a job that was passed over matters";
     ASSERT_NO_FATAL_FAILURE(check_starts(before, decisions));
     ASSERT_NO_FATAL_FAILURE(check_order(before, decisions));
     if (!faulty) {

@@ -7,7 +7,7 @@
 
 namespace gyre::jobs::scheduler {
 
-Ledger::Ledger(const State& state) : state_(state) {
+Ledger::Ledger(const State& state, const Line& line) : state_(state), line_(line) {
   for (const Cluster& cluster : state.clusters) {
     clusters_[cluster.id] = &cluster;
     nodes_[cluster.id] = {};

@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "gyre/jobs/scheduler/line.h"
 #include "gyre/jobs/scheduler/state.h"
 
 namespace gyre::jobs::scheduler {
@@ -40,12 +41,13 @@ struct NodeCounts {
   int members() const { return static_cast<int>(idle.size() + preparing.size() + unusable.size()) + busy; }
 };
 
-/// Who holds what, during one pass over a State. The State must outlive it.
+/// Who holds what, during one pass over a State and a Line. Both must outlive it.
 class Ledger {
  public:
-  explicit Ledger(const State& state);
+  Ledger(const State& state, const Line& line);
 
   const State& state() const { return state_; }
+  const Line& line() const { return line_; }
   /// Null when the cluster does not exist.
   const Cluster* cluster(ClusterId id) const;
   /// The job's cluster must exist.
@@ -67,6 +69,7 @@ class Ledger {
   void add_running(const RunningJob& running, const std::map<NodeId, NodeReadiness>& states);
 
   const State& state_;
+  const Line& line_;
   std::map<ClusterId, const Cluster*> clusters_;
   std::map<ClusterId, NodeCounts> nodes_;
   std::vector<Hold> holds_{};

@@ -19,9 +19,6 @@ std::vector<const Value*> sorted(const std::vector<Value>& values, Key key) {
   return order;
 }
 
-/// Smaller stands further ahead.
-std::pair<int, std::int64_t> place_in_line(const Job& job) { return {-static_cast<int>(job.priority), job.sequence}; }
-
 }  // namespace
 
 bool can_ever_start(const Ledger& ledger, const Job& job) {
@@ -31,12 +28,40 @@ bool can_ever_start(const Ledger& ledger, const Job& job) {
   return !demand.quota || demand.cores <= ledger.state().quotas[*demand.quota].cores;
 }
 
-Pass::Pass(const State& state) : state_(state), ledger_(state) {
+Pass::Pass(const State& state, const Line& line, Extent extent) : state_(state), ledger_(state, line) {
   look_after_running_jobs();
   for (const Cluster* cluster : sorted(state.clusters, [](const Cluster& one) { return one.id; })) {
     resize(ledger_, *cluster, decisions_);
   }
-  for (const Job* job : sorted(state.waiting, place_in_line)) place(*job);
+  go_along_line(line, extent);
+}
+
+void Pass::go_along_line(const Line& line, Extent extent) {
+  struct Cursor {
+    const std::pair<const Line::Key, Lane>* lane;
+    std::map<Place, Job>::const_iterator next;
+  };
+  std::multimap<Place, Cursor> cursors;  // By the place of the next job of each lane.
+  for (const auto& lane : line.lanes()) {
+    const auto first = lane.second.jobs().begin();
+    cursors.emplace(first->first, Cursor{&lane, first});
+  }
+  while (!cursors.empty()) {
+    Cursor cursor = cursors.extract(cursors.begin()).mapped();
+    const auto& [key, lane] = *cursor.lane;
+    place(cursor.next->second);
+    if (++cursor.next == lane.jobs().end() || (extent == Extent::kDecisions && is_done(key, lane))) continue;
+    cursors.emplace(cursor.next->first, cursor);
+  }
+}
+
+bool Pass::is_done(const Line::Key& key, const Lane& lane) const {
+  if (ledger_.cluster(key.first) == nullptr) return true;
+  if (!clusters_waited_for_.contains(key.first)) return false;
+  const Job& any = lane.jobs().begin()->second;
+  Job smallest = {.workspace = any.workspace, .cluster = any.cluster, .node_count = lane.smallest()};
+  const Demand demand = ledger_.demand_of(smallest);
+  return !ledger_.fits_now(demand) && (!demand.quota || quotas_waited_for_.contains(*demand.quota));
 }
 
 void Pass::look_after_running_jobs() {

@@ -20,10 +20,16 @@ struct Blocked {
   const Job* delayed = nullptr;  ///< The head that starting this job now could delay, where it fits.
 };
 
-/// One run over a State. The State must outlive it.
+/// Which of the waiting jobs a Pass looks at.
+enum class Extent {
+  kDecisions,  ///< Those that may have an effect on what is decided.
+  kAll,        ///< All of them, so that blocked() has each that stays.
+};
+
+/// One run over a State, and a Line instead of its `waiting`. Both must outlive it.
 class Pass {
  public:
-  explicit Pass(const State& state);
+  Pass(const State& state, const Line& line, Extent extent);
 
   const std::vector<Decision>& decisions() const { return decisions_; }
   /// In the order of the line.
@@ -33,6 +39,9 @@ class Pass {
  private:
   void look_after_running_jobs();
   void end_if_necessary(const RunningJob& running, const std::set<NodeId>& alive);
+  void go_along_line(const Line& line, Extent extent);
+  /// Whether none of the jobs of a lane can have an effect any more: none fits, and all would stand behind others.
+  bool is_done(const Line::Key& key, const Lane& lane) const;
   void place(const Job& job);
   bool stands_behind(const Demand& demand) const;
   const Job* delayed_head(const Demand& demand, Time end) const;

@@ -79,9 +79,13 @@ int target_node_count(const Ledger& ledger, const Cluster& cluster) {
   for (const RunningJob& running : ledger.state().running) {
     if (running.job.cluster == cluster.id) wanted += node_count_of(running);
   }
-  for (const Job& job : ledger.state().waiting) {
-    // For a job that can never start here no node is needed.
-    if (job.cluster == cluster.id && job.node_count <= scale.maximum_node_count) wanted += job.node_count;
+  for (const auto& [key, lane] : ledger.line().lanes()) {
+    if (key.first != cluster.id) continue;
+    for (const auto& [place, job] : lane.jobs()) {
+      if (wanted >= scale.maximum_node_count) break;
+      // For a job that can never start here no node is needed.
+      if (job.node_count <= scale.maximum_node_count) wanted += job.node_count;
+    }
   }
   // In this order, so that a minimum above the maximum still means something.
   return static_cast<int>(

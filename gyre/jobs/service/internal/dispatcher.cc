@@ -255,8 +255,11 @@ void Dispatcher::decide() {
   // A decision may make room for others; asked again the scheduler has nothing to add. What cannot be carried out comes
   // again in the next turn.
   bool all_done = true;
-  for (auto decisions = scheduler::decide(state()); all_done && !decisions.empty();
-       decisions = scheduler::decide(state())) {
+  const auto next_decisions = [&]() GYRE_REQUIRES(ledger_.mutex) {
+    const scheduler::State now = state();  // Brings the queue up to date.
+    return scheduler::decide(now, queue_.waiting());
+  };
+  for (auto decisions = next_decisions(); all_done && !decisions.empty(); decisions = next_decisions()) {
     for (const scheduler::Decision& decision : decisions) {
       const std::string what = fmt::format("a decision ({})", decision.why);
       all_done &= attempt_alone(what, [&]() GYRE_REQUIRES(ledger_.mutex) { act(decision); });

@@ -80,6 +80,7 @@ class Dispatcher {
   void wake_workers() GYRE_EXCLUDES(mutex_);
 
   // What the catalog wants.
+  /// Without the waiting jobs, which are in the queue, up to date then.
   scheduler::State state() GYRE_REQUIRES(ledger_.mutex);
   void add_quotas(scheduler::State& state) GYRE_REQUIRES(ledger_.mutex);
   void add_nodes(scheduler::State& state) GYRE_REQUIRES(ledger_.mutex);

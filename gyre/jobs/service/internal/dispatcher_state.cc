@@ -94,9 +94,9 @@ scheduler::State Dispatcher::state() {
   for (const Attempt& attempt : attempts) busy.insert(attempt.job);
   queue_.refresh(ledger_.catalog, busy);
   std::erase_if(ledger_.retries, [now = SteadyClock::now()](const auto& each) { return each.second <= now; });
-  for (const scheduler::Job& job : queue_.waiting()) {
-    if (!ledger_.retries.contains(job.id)) state.waiting.push_back(job);
-  }
+  std::set<Id> paused;
+  for (const auto& [job, until] : ledger_.retries) paused.insert(job);
+  queue_.pause(paused);
   for (const Attempt& attempt : attempts) {
     const auto job = queue_.busy().find(attempt.job);
     if (job == queue_.busy().end()) continue;
@@ -174,7 +174,7 @@ std::optional<resources::Explanation> Dispatcher::explain(Id job) {
         .remedies = {},
         .expected_start = described.retry};
   }
-  const auto found = scheduler::explain(job, now);
+  const auto found = scheduler::explain(job, now, queue_.waiting());
   if (!found && !paused) return std::nullopt;
   if (unusable) {
     return resources::Explanation{.reason = "clusterUnusable", .message = "its cluster cannot be used: " + *unusable};

@@ -45,8 +45,7 @@ void Queue::put(catalog::Catalog& catalog, const catalog::Job& job, bool busy) {
                            // Those that it has had, and those that it would have if all of its nodes were lost.
                            .max_attempts = job.attempts + retry_limits(spec).after_loss - job.losses};
   if (waits) {
-    places_[job.id] = waiting_.size();
-    waiting_.push_back(std::move(described));
+    waiting_.put(described);
   } else {
     busy_.emplace(job.id, std::move(described));
   }
@@ -54,15 +53,22 @@ void Queue::put(catalog::Catalog& catalog, const catalog::Job& job, bool busy) {
 
 void Queue::forget(Id id) {
   busy_.erase(id);
-  const auto found = places_.find(id);
-  if (found == places_.end()) return;
-  const std::size_t place = found->second;
-  places_.erase(found);
-  if (place + 1 < waiting_.size()) {
-    waiting_[place] = std::move(waiting_.back());
-    places_[waiting_[place].id] = place;
+  paused_.erase(id);
+  waiting_.remove(id);
+}
+
+void Queue::pause(const std::set<Id>& jobs) {
+  std::erase_if(paused_, [&](const auto& paused) {
+    if (jobs.contains(paused.first)) return false;
+    waiting_.put(paused.second);
+    return true;
+  });
+  for (const Id id : jobs) {
+    if (const scheduler::Job* job = waiting_.find(id)) {
+      paused_.emplace(id, *job);
+      waiting_.remove(id);
+    }
   }
-  waiting_.pop_back();
 }
 
 }  // namespace gyre::jobs::service

@@ -4,10 +4,9 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <vector>
 
 #include "gyre/jobs/catalog/catalog.h"
-#include "gyre/jobs/scheduler/state.h"
+#include "gyre/jobs/scheduler/line.h"
 
 namespace gyre::jobs::service {
 
@@ -19,9 +18,11 @@ class Queue {
   /// What has changed since the last call. `busy`: the jobs with an attempt that has not ended. Outside transactions of
   /// the catalog. When it throws, the next call reads the same again.
   void refresh(catalog::Catalog& catalog, const std::set<catalog::Id>& busy);
+  /// These jobs are not to begin yet; those of the last call that are not among them may again.
+  void pause(const std::set<catalog::Id>& jobs);
 
-  /// Queued, and not busy; in no order. Those whose specs cannot be read are left out.
-  const std::vector<scheduler::Job>& waiting() const { return waiting_; }
+  /// Queued, neither busy nor paused. Those whose specs cannot be read are left out.
+  const scheduler::Line& waiting() const { return waiting_; }
   /// The other jobs that have not finished.
   const std::map<catalog::Id, scheduler::Job>& busy() const { return busy_; }
 
@@ -30,8 +31,8 @@ class Queue {
   void forget(catalog::Id id);
 
   std::optional<catalog::Id> last_event_;  // That was looked at.
-  std::vector<scheduler::Job> waiting_;
-  std::map<catalog::Id, std::size_t> places_;  // Of those in waiting_.
+  scheduler::Line waiting_;
+  std::map<catalog::Id, scheduler::Job> paused_;
   std::map<catalog::Id, scheduler::Job> busy_;
   std::map<catalog::Id, std::string> workspaces_;  // Their names.
 };

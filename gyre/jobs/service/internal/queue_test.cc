@@ -58,7 +58,9 @@ class QueueTest : public testing::Test {
   }
   static std::vector<Id> ids_of(const Queue& queue) {
     std::vector<Id> ids;
-    for (const scheduler::Job& job : queue.waiting()) ids.push_back(job.id);
+    for (const auto& [key, lane] : queue.waiting().lanes()) {
+      for (const auto& [place, job] : lane.jobs()) ids.push_back(job.id);
+    }
     std::ranges::sort(ids);
     for (const auto& [id, job] : queue.busy()) ids.push_back(-id);
     return ids;

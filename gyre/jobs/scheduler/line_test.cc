@@ -1,0 +1,90 @@
+// A service keeps its line of waiting jobs for months, one change at a time; it must stay what a new one would be, and
+// a long queue must not slow decisions down.
+#include "gyre/jobs/scheduler/line.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <vector>
+
+#include "gyre/base/clock.h"
+#include "gyre/base/random.h"
+#include "gyre/jobs/scheduler/decide.h"
+#include "gyre/jobs/scheduler/state_test_support.h"
+
+namespace gyre::jobs::scheduler {
+namespace {
+
+std::vector<JobId> ids_of(const Line& line) {
+  std::vector<JobId> ids;
+  for (const auto& [key, lane] : line.lanes()) {
+    for (const auto& [place, job] : lane.jobs()) ids.push_back(job.id);
+  }
+  return ids;
+}
+
+TEST(LineTest, jobs_stand_by_priority_and_then_by_sequence) {
+  World world(1);
+  const JobId low = world.submit(1, std::chrono::hours(1), Priority::kLow);
+  const JobId first = world.submit(1);
+  const JobId second = world.submit(1);
+  const JobId high = world.submit(1, std::chrono::hours(1), Priority::kHigh);
+  EXPECT_THAT(ids_of(Line(world.state.waiting)), testing::ElementsAre(high, first, second, low));
+}
+
+TEST(LineTest, a_line_that_was_changed_step_by_step_is_that_of_its_jobs) {
+  const auto seed = static_cast<std::uint64_t>(wall_clock_us());
+  SCOPED_TRACE(seed);
+  Random random(seed);
+  const auto below = [&](int bound) { return static_cast<int>(random.below(static_cast<std::uint64_t>(bound))); };
+  Line line;
+  std::map<JobId, Job> jobs;
+  for (int step = 0; step < 5'000; ++step) {
+    const JobId id = below(200);
+    if (below(3) == 0) {
+      line.remove(id);
+      jobs.erase(id);
+    } else {
+      const Job job{.id = id,
+                    .workspace = below(2) == 0 ? "v" : "w",
+                    .cluster = below(3),
+                    .priority = static_cast<Priority>(below(3)),
+                    .sequence = id,
+                    .node_count = 1 + below(4)};
+      line.put(job);
+      jobs[id] = job;
+    }
+  }
+  std::vector<Job> left;
+  for (const auto& [id, job] : jobs) left.push_back(job);
+  const Line made_anew(left);
+  EXPECT_EQ(line.size(), left.size());
+  EXPECT_EQ(ids_of(line), ids_of(made_anew));
+  for (const auto& [key, lane] : line.lanes()) EXPECT_EQ(lane.smallest(), made_anew.lanes().at(key).smallest());
+  for (JobId id = 0; id < 200; ++id) ASSERT_EQ(line.find(id) != nullptr, jobs.contains(id)) << id;
+}
+
+TEST(LineTest, a_decision_takes_less_than_5_ms_with_100000_waiting_jobs) {
+  World world(16);
+  for (int i = 0; i < 8; ++i) world.submit(2);
+  world.step();
+  for (int i = 0; i < 100'000; ++i) world.submit(1 + i % 4);
+  Line line(world.state.waiting);
+  world.state.waiting.clear();
+  double best_ms = 1e9;
+  for (int turn = 0; turn < 5; ++turn) {
+    const auto begin = SteadyClock::now();
+    line.remove(1'000 + turn);
+    EXPECT_THAT(decide(world.state, line), testing::IsEmpty());
+    best_ms = std::min(best_ms, std::chrono::duration<double, std::milli>(SteadyClock::now() - begin).count());
+  }
+  std::printf("a decision with 100,000 waiting jobs: %.3f ms\n", best_ms);
+  EXPECT_LT(best_ms, 5.0);
+}
+
+}  // namespace
+}  // namespace gyre::jobs::scheduler
