@@ -70,7 +70,9 @@ std::vector<std::string> with_options_for_help(std::vector<std::string> argument
 /// All verbs in C++, and the words that may come first.
 struct CommandLine {
   CLI::App app{"Gyre trains deep-learning models on many processes, from one command.", "gyre"};
-  gyre::app::RunCommand run{app, std::make_unique<gyre::app::RunStaging>()};
+  gyre::app::RunCommand run{
+      app, std::make_unique<gyre::app::RunStaging>(),
+      [](const std::string& file, const std::string& page) { gyre::app::write_report({file}, page); }};
   gyre::app::JobCommand job{app};
   gyre::app::ServerCommand server{app};
   std::unique_ptr<VerbGroup> clusters = gyre::app::cluster_verbs(app);

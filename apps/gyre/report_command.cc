@@ -66,21 +66,25 @@ ReportCommand::ReportCommand(CLI::App& app) {
 }
 
 int ReportCommand::run() const {
+  write_report(files_, target_);
+  return 0;
+}
+
+void write_report(const std::vector<std::string>& files, const std::string& target) {
   std::vector<metrics::Run> runs;
   std::size_t series = 0;
-  for (const std::string& file : files_) {
+  for (const std::string& file : files) {
     runs.push_back(metrics::load_run(file));
     series += runs.back().series.size();
   }
   const std::size_t points =
       std::clamp(kMostPointsOfPage / std::max<std::size_t>(series, 1), kFewestPoints, kMostPoints);
-  const std::string page = report_page(built_page(), metrics_report_json(runs, files_, points));
-  if (target_.empty()) {
+  const std::string page = report_page(built_page(), metrics_report_json(runs, files, points));
+  if (target.empty()) {
     write_all(STDOUT_FILENO, as_bytes(page), "cannot write to standard output");
   } else {
-    write_file_atomically(target_, as_bytes(page));
+    write_file_atomically(target, as_bytes(page));
   }
-  return 0;
 }
 
 }  // namespace gyre::app

@@ -287,7 +287,7 @@ std::vector<int> RunCommand::shown_streams(int ranks) const {
 void RunCommand::set_output(launch::LaunchOptions& options) const {
   options.colour = !environment_variable("NO_COLOR") && environment_variable("TERM") != "dumb";
   if (!timeline_.empty()) options.timeline = absolute(timeline_);
-  if (!metrics_.empty()) options.metrics = absolute(metrics_);
+  if (!metrics_file().empty()) options.metrics = absolute(metrics_file());
   if (!log_dir_.empty()) options.log_dir = log_dir_;
   if (verbosity_ > 0) options.log_level = verbosity_ == 1 ? "info" : "debug";
   if (!log_level_.empty()) options.log_level = parse_log_level(log_level_, "--log-level");
@@ -341,9 +341,23 @@ void RunCommand::set_input(launch::LaunchOptions& options, int ranks) const {
   options.stdin_rank = input_ == "none" ? -1 : static_cast<int>(parse_integer(input_, "--stdin", 0, ranks - 1));
 }
 
+std::string RunCommand::metrics_file() const {
+  return metrics_.empty() && !report_.empty() ? report_ + ".metrics" : metrics_;
+}
+
+void RunCommand::report() const {
+  if (report_.empty()) return;
+  try {
+    write_report_(metrics_file(), report_);
+  } catch (const Error& error) {
+    fmt::print(stderr, "gyre run: no report: {}\n", error.what());  // How the job ended is more important.
+  }
+}
+
 int RunCommand::start(const std::function<launch::LaunchResult()>& job) const {
   try {
     const launch::LaunchResult result = job();
+    report();
     if (!result_file_.empty()) {
       const Json first = result.first_failed_rank ? Json(*result.first_failed_rank) : Json(nullptr);
       std::ofstream(result_file_) << Json{{"exit_code", result.exit_code}, {"first_failed_rank", first}};

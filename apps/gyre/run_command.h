@@ -27,11 +27,14 @@ class JobStaging {
                      const std::function<int()>& job) const = 0;
 };
 
+/// Writes the page of `gyre run --report` from the file of metrics. gyre::Error.
+using WriteReport = std::function<void(const std::string& metrics, const std::string& page)>;
+
 /// The verb `gyre run`, which also takes the options of torchrun and of horovodrun.
 class RunCommand {
  public:
-  /// Without `staging` there are no options for it.
-  explicit RunCommand(CLI::App& app, std::unique_ptr<JobStaging> staging = nullptr);
+  /// Without `staging` there are no options for it, nor --report without `write_report`.
+  explicit RunCommand(CLI::App& app, std::unique_ptr<JobStaging> staging = nullptr, WriteReport write_report = {});
 
   /// Divides what follows the verb into the options of `gyre run` (returned, in our spelling) and the command to run
   /// (kept): the command starts after "--", or at the first word that is neither an option nor an option's value.
@@ -58,6 +61,9 @@ class RunCommand {
   /// --redirects, --tee and --local-ranks-filter.
   std::vector<int> shown_streams(int ranks) const;
   void set_output(launch::LaunchOptions& options) const;
+  /// --metrics, or what --report needs; empty without both.
+  std::string metrics_file() const;
+  void report() const;
   /// --stdin. `ranks`: of the job.
   void set_input(launch::LaunchOptions& options, int ranks) const;
   bool over_hosts() const { return !hosts_.empty() || !host_file_.empty(); }
@@ -77,6 +83,7 @@ class RunCommand {
   std::string grace_seconds_ = "5";
   std::string timeline_;
   std::string metrics_;
+  std::string report_;
   std::string log_dir_;
   std::vector<std::string> variables_;
   bool horovod_compat_ = false;
@@ -89,6 +96,7 @@ class RunCommand {
   std::string input_;
   std::string result_file_;
   std::unique_ptr<JobStaging> staging_;
+  WriteReport write_report_;
 
   std::string ranks_per_node_;
   std::string nodes_ = "1";

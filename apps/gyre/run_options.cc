@@ -83,8 +83,10 @@ CLI::Option* with_value(CLI::Option* option) {
 
 }  // namespace
 
-RunCommand::RunCommand(CLI::App& app, std::unique_ptr<JobStaging> staging)
-    : verb_(app.add_subcommand("run", "Start the ranks of a job")), staging_(std::move(staging)) {
+RunCommand::RunCommand(CLI::App& app, std::unique_ptr<JobStaging> staging, WriteReport write_report)
+    : verb_(app.add_subcommand("run", "Start the ranks of a job")),
+      staging_(std::move(staging)),
+      write_report_(std::move(write_report)) {
   verb_->formatter(std::make_shared<RunHelp>());
   add_own_options();
   if (staging_) staging_->add_options(*verb_);
@@ -108,6 +110,11 @@ void RunCommand::add_own_options() {
       "FILE");
   add("--metrics", metrics_, "Keep in FILE what the ranks log (gyre.log), exchange and use; `gyre metrics` reads it",
       "FILE");
+  if (write_report_) {
+    add("--report", report_,
+        "Write a page with their charts when the job has ended; without --metrics, they are kept in FILE.metrics",
+        "FILE");
+  }
   verb_->add_option("--env", variables_, "Set a variable for the ranks; repeatable")
       ->type_name("NAME=VALUE")
       ->allow_extra_args(false);

@@ -207,6 +207,18 @@ for step in range(5000):
     assert written.stdout.decode() == page
 
 
+def test_gyre_run_writes_the_report_of_a_job_that_failed(start_job: StartJob, tmp_path: Path) -> None:
+    # Whose exit code stays, even where no report can be written.
+    script = "import gyre; gyre.log({'loss': 1}); raise SystemExit(3)"
+    job = start_job("--report", "job.html", *python(script), env=PACKAGE)
+    assert job.wait() == 3, job.stderr
+    assert '"exit_code":"3"' in (tmp_path / "job.html").read_text()
+    assert read_metrics(tmp_path / "job.html.metrics").values("loss", 0) == [(1, 1)]
+    job = start_job("--report", "none/job.html", "--metrics", "job.metrics", *python(script), env=PACKAGE)
+    assert job.wait() == 3, job.stderr
+    assert "gyre run: no report: " in job.stderr
+
+
 def test_the_page_in_the_program_is_built_from_its_sources() -> None:
     # As web/assemble.mjs computes it; `npm run build` there makes the page anew.
     web = Path(__file__).resolve().parent.parent.parent / "web"
