@@ -35,7 +35,8 @@ constexpr std::int64_t kMostPatienceSeconds = 7 * 24 * 3600;
 
 /// A source as AzCopy names it, and whether it ends with "/*": then what is in the folder is meant, not the folder.
 std::pair<std::string, bool> without_star(const std::string& name) {
-  const std::size_t end = std::min(name.find('?'), name.size());
+  const auto url = store::split_url(name);
+  const std::size_t end = url && !url->query.empty() ? name.size() - url->query.size() - 1 : name.size();
   if (end < 2 || name.compare(end - 2, 2, "/*") != 0) return {name, false};
   return {name.substr(0, end - 2) + name.substr(end), true};
 }
@@ -45,7 +46,8 @@ std::string folder_for(const std::string& name, const std::vector<store::Object>
   const auto url = store::split_url(name);
   std::string path = url ? url->authority + url->path : name;
   while (path.ends_with('/')) path.pop_back();
-  const std::string last = url ? store::decode(path.substr(path.rfind('/') + 1)) : path.substr(path.rfind('/') + 1);
+  std::string last = path.substr(path.rfind('/') + 1);
+  if (url && url->is_encoded) last = store::decode(last);
   if (objects.size() == 1 && objects.front().name == last) return {};
   return last == "." || last == ".." ? "" : last;
 }
@@ -218,7 +220,7 @@ store::Manifest StageCommand::part_of_this_node(const store::Manifest& manifest)
 }
 
 store::StageOptions StageCommand::stage_options() const {
-  return {.folder = folder_,
+  return {.folder = store::path_of_file_url(folder_),
           .overwrite = overwrite_ == "true",
           .connections = connections_,
           .workers = usable_cores(),

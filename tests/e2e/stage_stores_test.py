@@ -24,7 +24,8 @@ needs_moto = pytest.mark.skipif(not MOTO.exists(), reason="moto is not installed
 @pytest.fixture(scope="module")
 def blobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Azurite, dict[str, bytes]]]:
     files = {f"set/{name}": body for name, body in some_files(11).items() if body} | {
-        "set2/other.bin": b"not of the set"
+        "set2/other.bin": b"not of the set",
+        "set/part_001.bin#1?c%20.bin": b"a name that begins like another",
     }
     zipped = {"set/zip_000.tfrecord.gz": b"record " * 900, "set/zip_001.tfrecord.gz": b"another"}
     with azurite(tmp_path_factory.mktemp("azurite")) as server:
@@ -186,6 +187,7 @@ def test_what_keeps_us_out_is_said(
 def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict[str, bytes]]]:
     files = {f"set/{name}": body for name, body in some_files(13).items()}
     files |= {"set/a+b c%20.bin": b"a name to encode", "set2/other": b"not of the set"}
+    files |= {"set/part_001.bin#1?c%20.bin": b"a name that begins like another"}
     many = {f"many/{i:04d}": b"%d" % i for i in range(1100)}  # Two pages of a listing.
     with moto_s3(tmp_path_factory.mktemp("moto"), {"data": files | many | {"set/": b""}}) as endpoint:
         yield endpoint, files | many
@@ -193,7 +195,7 @@ def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict
 
 @needs_moto
 @pytest.mark.parametrize("keys", ["in the environment", "of a profile", "of nobody"])
-@pytest.mark.parametrize("part", ["set", "many/", "set/part_001.bin"])
+@pytest.mark.parametrize("part", ["set", "many/", "set/part_001.bin", "set/part_001.bin#1?c%20.bin"])
 def test_a_bucket_is_staged(
     gyre: Path, tmp_path: Path, bucket: tuple[str, dict[str, bytes]], part: str, keys: str
 ) -> None:
@@ -208,7 +210,7 @@ def test_a_bucket_is_staged(
     assert done.returncode == 0, done.stderr
     folder = part.rstrip("/") + "/"
     below = {name.removeprefix(folder): body for name, body in files.items() if name.startswith(folder)}
-    assert contents(tmp_path / "there") == (below or {"part_001.bin": files[part]})
+    assert contents(tmp_path / "there") == (below or {part.removeprefix("set/"): files[part]})
 
 
 @needs_moto

@@ -144,10 +144,8 @@ class DataFiles::Reading : public data::Folders, public std::enable_shared_from_
   ~Reading() override { stop_.request_stop(); }
 
   std::string add(const std::string& given) GYRE_EXCLUDES(mutex_) {
-    if (!is_source_url(given)) {
-      const auto url = split_url(given);
-      return url && url->scheme == "file" ? decode(url->path) : given;
-    }
+    if (!is_source_url(given)) return path_of_file_url(given);
+    check_no_fragment(given);
     const std::string shown = shown_url(given);
     const std::string name = without_slash(data::folder_before_wildcards(shown));
     const bool pattern = name != without_slash(shown);
@@ -253,7 +251,8 @@ class DataFiles::Reading : public data::Folders, public std::enable_shared_from_
     }
     const std::string name = shown_url(root.given);
     const std::string last = name.substr(name.rfind('/') + 1);
-    const bool is_file = objects.size() == 1 && (last == objects.front().name || decode(last) == objects.front().name);
+    const bool is_file = objects.size() == 1 && (last == objects.front().name ||
+                                                 (split_url(name)->is_encoded && decode(last) == objects.front().name));
     std::string single = is_file ? objects.front().name : "";
     auto ranges = std::make_unique<ObjectRanges>(*source, limits, options_.patience);
     root.listing = std::make_shared<Listing>(std::move(source), ListedTree(std::move(objects)), std::move(single),

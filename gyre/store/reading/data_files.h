@@ -32,7 +32,7 @@ class DataFiles {
   DataFiles& operator=(DataFiles&&) noexcept;
 
   /// The name under which a source that a person names is found here, and shown in messages: its URL without what is
-  /// secret in it. It may be a pattern: with '*' and '[letters]'. Names of this machine stay as they are.
+  /// secret in it. It may be a pattern: with '*', '?' and '[letters]'. Names of this machine stay as they are.
   /// Error(kInvalidArgument) where two URLs differ in nothing but that.
   std::string add(const std::string& given) const;
 

@@ -13,6 +13,7 @@
 
 #include "gyre/base/error.h"
 #include "gyre/base/random.h"
+#include "gyre/store/reading/data_files.h"
 #include "gyre/store/reading/listed_tree.h"
 #include "gyre/store/reading/object_ranges.h"
 #include "gyre/store/reading/read_ahead.h"
@@ -49,6 +50,23 @@ TEST(ListedTree, names_with_slashes_are_folders) {
   EXPECT_EQ(tree.kind("c"), data::FileKind::kMissing);
   ASSERT_NE(tree.find("b/2"), nullptr);
   EXPECT_EQ(tree.find("b/c"), nullptr);
+}
+
+// A URL that is cut off at a '#' or '?' names another file.
+TEST(DataFiles, each_character_of_a_name_is_asked_for) {
+  std::vector<std::string> asked;
+  const DataFiles files([&](const std::string& given) -> std::unique_ptr<Source> {
+    asked.push_back(given);
+    throw Error(ErrorCode::kNotFound, "it is not there");
+  });
+  const auto open = [&](const std::string& name) { files.opener()(files.add(name)); };
+  for (const std::string name : {"s3://b/a#1", "az://c/a%20b#1", "store:///s/j/a#1"}) {
+    EXPECT_THROW(open(name), Error);
+    EXPECT_EQ(asked.back(), name);
+  }
+  EXPECT_EQ(files.add("s3://b/a#?"), "s3://b/a#?");
+  EXPECT_EQ(files.add("file:///a%20b#1"), "/a b#1");
+  EXPECT_THROW(files.add("https://host/a#1"), Error);
 }
 
 /// Gives bytes that their positions determine, at most 1,000 at a time; fails now and then.

@@ -280,7 +280,8 @@ class AzurePutter : public ObjectPutter {
 class AzureSource : public Source {
  public:
   AzureSource(AzurePlace place, AzureIdentity identity)
-      : name_(fmt::format("{}/{}{}{}", place.endpoint, place.container, place.path.empty() ? "" : "/", place.path)),
+      : name_(fmt::format("{}/{}{}{}", place.endpoint, place.container, place.path.empty() ? "" : "/",
+                          encode_marks(place.path))),
         signer_(std::make_shared<Signer>(std::move(place), std::move(identity))) {}
 
   const std::string& name() const override { return name_; }

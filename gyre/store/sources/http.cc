@@ -165,6 +165,7 @@ class HttpSource : public Source {
 };
 
 std::string last_part(const std::string& url) {
+  check_no_fragment(url);
   const auto parts = split_url(url);
   if (!parts || (parts->scheme != "http" && parts->scheme != "https") || parts->authority.empty()) {
     throw Error(ErrorCode::kInvalidArgument,

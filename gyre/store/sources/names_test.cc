@@ -39,6 +39,7 @@ TEST(Text, TakesUrlsApartAndShowsNoSecret) {
   EXPECT_EQ(url->authority, "user:word@host:1");
   EXPECT_EQ(url->path, "/a%20b/c");
   EXPECT_EQ(url->query, "x=1&y=%26");
+  EXPECT_EQ(url->fragment, "part");
   EXPECT_EQ(shown_url("https://user:word@host:1/a?sig=secret#b"), "https://host:1/a");
   EXPECT_FALSE(split_url("/a/folder"));
   EXPECT_FALSE(split_url("://x"));
@@ -260,6 +261,28 @@ TEST(Open, RefusesNamesOfNothing) {
   EXPECT_THAT(said("az://data", {.azure_connection_string = "nothing"}),
               HasSubstr("neither an AccountName nor a BlobEndpoint"));
   EXPECT_THAT(said("https://a.blob.core.windows.net/c?sv=1&sig=secret"), ::testing::Not(HasSubstr("secret")));
+}
+
+// A name that is cut off at a '#' or a '?' names another object, whose bytes would be taken for this one's.
+TEST(Open, CutsNoNameOffWhateverTheSchemeAndItsCharacters) {
+  const auto name = [](const std::string& given) { return open_source(given, {.azure_account = "a"})->name(); };
+  const std::string blobs = "https://a.blob.core.windows.net/";
+  EXPECT_EQ(name("s3://b/p/a#1?x%20y"), "s3://b/p/a#1?x%20y");
+  EXPECT_EQ(name("az://c/p/a#1?x%20y"), blobs + "c/p/a%231%3Fx%2520y");
+  EXPECT_EQ(name("az://c@a.blob.core.windows.net/a#1"), blobs + "c/a%231");
+  EXPECT_EQ(name("az://c/a#1?sv=1&se=2030-01-01&sp=rl&sig=secret"), blobs + "c/a%231");
+  EXPECT_EQ(name(blobs + "c/a%231%3Fx%2520y"), name("az://c/a#1?x%20y"));  // As a store opens it again.
+  EXPECT_EQ(name("file:///a%20b/c#1?2"), "/a b/c#1?2");
+  EXPECT_EQ(name("/a%20b/c#1?2"), "/a%20b/c#1?2");
+  EXPECT_EQ(shown_url("s3://b/a#1?2"), "s3://b/a#1?2");
+  EXPECT_EQ(shown_url("/a#1?2"), "/a#1?2");
+  const auto said = [](const std::string& given) { return message_of([&] { open_source(given, {}); }); };
+  for (const std::string url : {"https://host/a#b", "http://host/a#", "https://a.blob.core.windows.net/c/a#b"})
+    EXPECT_THAT(said(url), HasSubstr("never reaches the server; write %23")) << url;
+  EXPECT_THAT(said("https://host/a#b?sig=secret"), ::testing::Not(HasSubstr("secret")));
+  EXPECT_THAT(said("file://host/a"), HasSubstr("file:///PATH"));
+  std::vector<Object> none;
+  EXPECT_THAT(message_of([&] { name_below(none, "a%20b", "az://c/a%20b"); }), HasSubstr("%20 is no space"));
 }
 
 TEST(Open, SendsNoSecretToAHostThatOnlyLooksLikeAzures) {

@@ -34,7 +34,10 @@ std::string name_below(std::vector<Object>& objects, const std::string& path, co
   });
   if (objects.empty()) {
     throw Error(ErrorCode::kNotFound,
-                fmt::format("{} holds no objects; is the path right? (capitals and small letters differ)", source));
+                fmt::format("{} holds no objects; is the path right? (capitals and small letters differ{})", source,
+                            path.find('%') == std::string::npos
+                                ? ""
+                                : ", and in az:// and s3:// a % stands for itself: %20 is no space"));
   }
   std::ranges::sort(objects, {}, &Object::name);
   return prefix;

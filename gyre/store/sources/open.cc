@@ -137,11 +137,12 @@ AzureIdentity identity_of(const std::string& source, const UrlParts& url, const 
   return identity;
 }
 
-/// "/CONTAINER/PATH" behind an endpoint.
-AzurePlace place_of(const std::string& source, std::string endpoint, std::string account, std::string_view path) {
+/// "/CONTAINER/PATH" behind an endpoint; `is_encoded`: with %XX for some characters.
+AzurePlace place_of(const std::string& source, std::string endpoint, std::string account, std::string_view path,
+                    bool is_encoded) {
   std::vector<std::string> parts;
   for (const std::string& part : split(path, '/')) {
-    if (!part.empty()) parts.push_back(decode(part));
+    if (!part.empty()) parts.push_back(is_encoded ? decode(part) : part);
   }
   if (parts.empty()) throw wrong(source, "the name of a container is missing");
   AzurePlace place{
@@ -161,7 +162,8 @@ std::unique_ptr<Source> open_az(const std::string& source, const UrlParts& url, 
     if (const std::size_t lake = host.find(kLakeHost); lake != std::string::npos)
       host.replace(lake, kLakeHost.size(), kBlobHost);
     const std::string name = host.substr(0, host.find('.'));
-    AzurePlace place = place_of(source, "https://" + host, name, url.authority.substr(0, at) + url.path);
+    AzurePlace place =
+        place_of(source, "https://" + host, name, url.authority.substr(0, at) + url.path, url.is_encoded);
     AzureIdentity identity = identity_of(source, url, account, place, credentials);
     return open_azure_blob(std::move(place), std::move(identity));
   }
@@ -172,7 +174,7 @@ std::unique_ptr<Source> open_az(const std::string& source, const UrlParts& url, 
   }
   const std::string endpoint =
       account.endpoint.empty() ? fmt::format("https://{}.blob.core.windows.net", account.name) : account.endpoint;
-  AzurePlace place = place_of(source, endpoint, account.name, url.authority + url.path);
+  AzurePlace place = place_of(source, endpoint, account.name, url.authority + url.path, url.is_encoded);
   AzureIdentity identity = identity_of(source, url, account, place, credentials);
   return open_azure_blob(std::move(place), std::move(identity));
 }
@@ -185,9 +187,6 @@ std::unique_ptr<Source> open_s3_url(const std::string& source, const UrlParts& u
     throw Error(ErrorCode::kInvalidArgument, fmt::format("AWS_ENDPOINT_URL is '{}', which is no URL", place.endpoint));
   }
   if (place.region.empty()) place.region = "us-east-1";
-  // Keys of objects are read as they stand: s3:// is no URL that anybody encodes. What follows a '?' or '#' is lost.
-  if (source.find_first_of("?#") != std::string::npos)
-    throw wrong(source, "keys that contain '?' or '#' cannot be named");
   for (const std::string& part : split(url.path, '/')) {
     if (!part.empty()) place.path += (place.path.empty() ? "" : "/") + part;
   }
@@ -209,17 +208,17 @@ std::optional<AzurePlace> azure_place(const std::string& source, const UrlParts&
   const std::string origin = url.scheme + "://" + url.authority;
   const std::string whole = origin + url.path;
   if (!account.endpoint.empty() && whole.starts_with(account.endpoint + "/")) {
-    return place_of(source, account.endpoint, account.name, whole.substr(account.endpoint.size()));
+    return place_of(source, account.endpoint, account.name, whole.substr(account.endpoint.size()), url.is_encoded);
   }
   const std::string host = host_of(url.authority);
   if (is_azure_host(url.authority, account) || host.find(kBlobHost) != std::string::npos) {
-    return place_of(source, origin, host.substr(0, host.find('.')), url.path);
+    return place_of(source, origin, host.substr(0, host.find('.')), url.path, url.is_encoded);
   }
   if (!has_sas(url.query)) return std::nullopt;
   const std::size_t begin = std::min<std::size_t>(1, url.path.size());
   const std::size_t end = std::min(url.path.find('/', 1), url.path.size());
   const std::string name = decode(url.path.substr(begin, end - std::min(begin, end)));
-  return place_of(source, origin + url.path.substr(0, end), name, url.path.substr(end));
+  return place_of(source, origin + url.path.substr(0, end), name, url.path.substr(end), url.is_encoded);
 }
 
 /// An Azure container under a URL of HTTP; nothing for other servers.
@@ -292,7 +291,8 @@ std::unique_ptr<Source> open_source(const std::string& name, const Credentials& 
   if (name.front() == '@') return open_list(name.substr(1));
   const auto url = split_url(name);
   if (!url) return open_local_source(name);
-  if (url->scheme == "file") return open_local_source(decode(url->path));
+  check_no_fragment(name);
+  if (url->scheme == "file") return open_local_source(path_of_file_url(name));
   if (url->authority.empty()) throw wrong(name, "it names no server and no container");
   if (url->scheme == "az" || url->scheme == "abfs" || url->scheme == "abfss" || url->scheme == "wasbs") {
     return open_az(name, *url, credentials);

@@ -51,6 +51,9 @@ Credentials credentials_from(const std::vector<std::string>& environment);
 /// * `@FILE`: a file of such URLs, one per line;
 /// * a path, or `file://PATH`.
 ///
+/// In http, https and file URLs %XX stands for a character; in az and s3 each character of a name stands for itself
+/// (split_url()).
+///
 /// A SAS or a key of the credentials goes to Azure's own endpoints alone, and to the one that the connection string
 /// names; a SAS in a URL to that URL's server. Redirects are not followed: they are errors.
 ///

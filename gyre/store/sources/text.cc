@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "gyre/base/error.h"
+
 namespace gyre::store {
 
 namespace {
@@ -34,6 +36,27 @@ int digit(char letter) {
   return -1;
 }
 
+/// Whether a SAS follows, whole or cut off, and not the rest of a name.
+bool is_sas(std::string_view query) {
+  return std::ranges::any_of(parse_query(query), [](const auto& field) {
+    return (field.first == "sig" || field.first == "sv") && !field.second.empty();
+  });
+}
+
+/// Where the '?' stands behind which a SAS follows; the end where there is none.
+std::size_t sas_begin(std::string_view text) {
+  const std::size_t question = text.rfind('?');
+  return question != std::string_view::npos && is_sas(text.substr(question + 1)) ? question : text.size();
+}
+
+/// Cuts `text` off before the mark at `at`, and returns what follows the mark; nothing where there is none.
+std::optional<std::string> cut_off(std::string_view& text, std::size_t at) {
+  if (at >= text.size()) return std::nullopt;
+  std::string rest(text.substr(at + 1));
+  text = text.substr(0, at);
+  return rest;
+}
+
 }  // namespace
 
 std::optional<UrlParts> split_url(std::string_view text) {
@@ -45,10 +68,14 @@ std::optional<UrlParts> split_url(std::string_view text) {
     parts.scheme += static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
   }
   text.remove_prefix(colon + 3);
-  text = text.substr(0, text.find('#'));
-  const std::size_t question = text.find('?');
-  if (question != std::string_view::npos) parts.query = text.substr(question + 1);
-  text = text.substr(0, question);
+  const bool is_http = parts.scheme == "http" || parts.scheme == "https";
+  parts.is_encoded = is_http || parts.scheme == "file";
+  if (is_http) {
+    parts.fragment = cut_off(text, text.find('#'));
+    parts.query = cut_off(text, text.find('?')).value_or("");
+  } else if (!parts.is_encoded) {
+    parts.query = cut_off(text, sas_begin(text)).value_or("");
+  }
   const std::size_t slash = std::min(text.find('/'), text.size());
   parts.authority = text.substr(0, slash);
   parts.path = text.substr(slash);
@@ -57,12 +84,40 @@ std::optional<UrlParts> split_url(std::string_view text) {
 
 std::string shown_url(std::string_view url) {
   const auto parts = split_url(url);
-  if (!parts) return std::string(url.substr(0, url.find_first_of("?#")));
+  if (!parts) return std::string(url.substr(0, sas_begin(url)));
   const std::size_t at = parts->authority.rfind('@');
   return parts->scheme + "://" + parts->authority.substr(at == std::string::npos ? 0 : at + 1) + parts->path;
 }
 
+void check_no_fragment(const std::string& url) {
+  const auto parts = split_url(url);
+  if (!parts || !parts->fragment) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("'{}#{}': a URL's part from '#' on never reaches the server; write %23 for a '#' in a name",
+                          shown_url(url), parts->fragment->substr(0, parts->fragment->find('?'))));
+}
+
+std::string path_of_file_url(const std::string& text) {
+  const auto url = split_url(text);
+  if (!url || url->scheme != "file") return text;
+  if (!url->authority.empty() && url->authority != "localhost") {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("'{}' names a file of the host '{}'; write file:///PATH, with three slashes", text,
+                            url->authority));
+  }
+  return decode(url->path);
+}
+
 std::string encode_path(std::string_view path) { return encode(path, false); }
+
+std::string encode_marks(std::string_view path) {
+  std::string encoded;
+  for (const char letter : path) {
+    const bool is_mark = letter == '%' || letter == '?' || letter == '#';
+    encoded += is_mark ? encode(std::string_view(&letter, 1), true) : std::string(1, letter);
+  }
+  return encoded;
+}
 
 std::string encode_component(std::string_view text) { return encode(text, true); }
 
