@@ -11,6 +11,7 @@
 #include "gyre/base/error.h"
 #include "gyre/base/thread.h"
 #include "gyre/jobs/resources/job_end.h"
+#include "gyre/jobs/service/internal/attempt_end.h"
 #include "gyre/jobs/service/internal/orders.h"
 #include "gyre/jobs/service/internal/records.h"
 
@@ -40,6 +41,7 @@ bool may_pass(ErrorCode code) {
   return code == ErrorCode::kResourceExhausted || code == ErrorCode::kIo || code == ErrorCode::kTimeout;
 }
 
+constexpr const char* kPrepared = "prepared";
 /// Of a job whose attempt is planned.
 constexpr const char* kWaitsForDriver = "waitsForGpus";
 
@@ -56,7 +58,8 @@ Worker::Worker(const Surroundings& surroundings, Drivers::Key key, bool restored
     : surroundings_(surroundings),
       ledger_(surroundings.ledger),
       key_(std::move(key)),
-      trouble_(surroundings.options.logger) {
+      trouble_(surroundings.options.logger),
+      after_restore_(surroundings.options, surroundings.ledger, clusters_) {
   const MutexLock lock(mutex_);
   if (restored) problem_ = "the server was restored from a backup, and looks for what its nodes still run";
 }
@@ -116,7 +119,7 @@ int Worker::turn() {
   cancel_ending();
   release_nodes();
   const MutexLock lock(ledger_.mutex);
-  return attempts().empty() ? -1 : kTurnMs;
+  return clusters_.attempts(ledger_).empty() ? -1 : kTurnMs;
 }
 
 bool Worker::is_ready() {
@@ -140,14 +143,14 @@ bool Worker::is_ready() {
 /// What a service before this one had handed to the driver, or was about to.
 void Worker::take_over() {
   drivers::Driver& driver = surroundings_.drivers.of(key_);
-  look_around(driver);
+  acted_ |= after_restore_.look_around(driver);
   std::vector<orders::WorkOrder> orders;
   std::vector<std::string> given_up;
   std::set<std::string> nodes;
   std::map<std::string, Told> told;
   {
     const MutexLock lock(ledger_.mutex);
-    for (const Attempt& attempt : attempts()) {
+    for (const Attempt& attempt : clusters_.attempts(ledger_)) {
       if (!ledger_.is_inherited(attempt.id)) continue;  // submit_planned() and cancel_ending() see to it.
       if (auto order = order_to_continue(driver, attempt)) {
         // It had to wait for something, and still may have to.
@@ -162,28 +165,16 @@ void Worker::take_over() {
     for (const catalog::Node& node : ledger_.catalog.nodes().list()) nodes.insert(node.name);
   }
   // Those that nobody wants are known to the nodes alone: they end, and are reported, like the others.
-  std::ranges::copy(unwanted_, std::back_inserter(orders));
+  std::ranges::copy(after_restore_.unwanted(), std::back_inserter(orders));
   driver.reattach(orders);
-  for (const orders::WorkOrder& order : unwanted_) driver.cancel(order.attempt, orders::StopReason::kRequest, kGrace);
+  for (const orders::WorkOrder& order : after_restore_.unwanted())
+    driver.cancel(order.attempt, orders::StopReason::kRequest, kGrace);
   told_ = std::move(told);
   // What still runs of attempts that were given up ends with their nodes.
   for (const std::string& node : given_up) driver.release(node);
   driver.retain(nodes);
   driver_ = &driver;
   taken_over_ = true;
-}
-
-bool Worker::serves(catalog::Id cluster) const {
-  const MutexLock lock(mutex_);
-  return clusters_.contains(cluster);
-}
-
-std::vector<catalog::Attempt> Worker::attempts() {
-  std::vector<Attempt> own = ledger_.catalog.attempts().unended();
-  std::erase_if(own, [&](const Attempt& attempt) GYRE_REQUIRES(ledger_.mutex) {
-    return !serves(ledger_.catalog.jobs().get(attempt.job).cluster);
-  });
-  return own;
 }
 
 std::optional<orders::WorkOrder> Worker::order_to_continue(const drivers::Driver& driver, const Attempt& attempt) {
@@ -202,7 +193,7 @@ std::optional<orders::WorkOrder> Worker::order_to_continue(const drivers::Driver
 std::vector<orders::WorkOrder> Worker::planned_orders(std::vector<std::string>& handed_over) {
   std::vector<orders::WorkOrder> orders;
   const MutexLock lock(ledger_.mutex);
-  for (const Attempt& attempt : attempts()) {
+  for (const Attempt& attempt : clusters_.attempts(ledger_)) {
     if (attempt.state != AttemptState::kPlanned) continue;
     if (told_.contains(attempt.id)) {
       handed_over.push_back(attempt.id);  // It could not be written down, because the disk was full, say.
@@ -282,7 +273,7 @@ void Worker::cancel_ending() {
   std::vector<std::string> never_started;
   {
     const MutexLock lock(ledger_.mutex);
-    for (const Attempt& attempt : attempts()) {
+    for (const Attempt& attempt : clusters_.attempts(ledger_)) {
       if (attempt.state != AttemptState::kEnding) continue;
       const auto told = told_.find(attempt.id);
       if (told == told_.end()) {
@@ -309,7 +300,7 @@ void Worker::cancel_ending() {
 std::vector<std::string> Worker::left_running() {
   std::vector<std::string> left;
   const MutexLock lock(ledger_.mutex);
-  const std::vector<Attempt> unended = attempts();
+  const std::vector<Attempt> unended = clusters_.attempts(ledger_);
   for (const auto& [attempt, told] : told_) {
     if (told != Told::kCancel && std::ranges::find(unended, attempt, &Attempt::id) == unended.end()) {
       left.push_back(attempt);
@@ -325,7 +316,7 @@ void Worker::release_nodes() {
     const MutexLock lock(ledger_.mutex);
     for (const catalog::Node& node : ledger_.catalog.nodes().list()) {
       const bool goes = node.state == NodeState::kLeaving || (node.state == NodeState::kLost && !node.attempt);
-      if (goes && serves(node.cluster)) nodes.push_back(node);
+      if (goes && clusters_.contains(node.cluster)) nodes.push_back(node);
     }
   }
   for (const catalog::Node& node : nodes) {
@@ -350,6 +341,46 @@ void Worker::hear_all() {
                                          unheard_.front().attempt, unheard_.front().node, error.what());
     }
   }
+}
+
+void Worker::hear(const drivers::Event& event) {
+  using Kind = drivers::Event::Kind;
+  if (after_restore_.settle(event, *driver_)) return;
+  switch (event.kind) {
+    case Kind::kEnded: return finish(event.attempt, *event.result);
+    case Kind::kNodeLost: return lose(event.node, event.text);
+    case Kind::kRunning:
+    case Kind::kNote: {
+      const MutexLock lock(ledger_.mutex);
+      const Attempt attempt = ledger_.catalog.attempts().get(event.attempt);
+      catalog::Jobs jobs = ledger_.catalog.jobs();
+      if (event.kind == Kind::kNote) return jobs.remark(attempt.job, {"note", event.text});
+      // Nodes tell a server that has started again that their attempt runs, which its events have had already.
+      if (jobs.has_event(attempt.job, kPrepared, attempt.planned)) return;
+      return jobs.remark(attempt.job, {kPrepared, "all nodes are prepared; the job runs"});
+    }
+    case Kind::kNodeCame:
+    case Kind::kNodeGone: return;
+  }
+}
+
+void Worker::lose(const std::string& node, const std::string& why) {
+  const MutexLock lock(ledger_.mutex);
+  const auto found = ledger_.catalog.nodes().find(node);
+  if (!found || found->state == NodeState::kLost) return;
+  ledger_.catalog.nodes().change(found->id, NodeState::kLost, {"nodeLost", why});
+}
+
+void Worker::finish(const std::string& id, const hub::AttemptResult& result) {
+  {
+    const MutexLock lock(ledger_.mutex);
+    const Attempt attempt = ledger_.catalog.attempts().get(id);
+    if (attempt.state != AttemptState::kEnded) write_end(ledger_, surroundings_.options, attempt, result);
+    ledger_.live.erase(id);
+  }
+  told_.erase(id);
+  driver_->acknowledge(id);
+  acted_ = true;
 }
 
 }  // namespace gyre::jobs::service

@@ -5,14 +5,15 @@
 #include <functional>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "gyre/base/clock.h"
+#include "gyre/jobs/service/internal/after_restore.h"
 #include "gyre/jobs/service/internal/drivers.h"
 #include "gyre/jobs/service/internal/ledger.h"
+#include "gyre/jobs/service/internal/served_clusters.h"
 #include "gyre/jobs/service/internal/trouble.h"
 #include "gyre/net/notifier.h"
 
@@ -38,10 +39,7 @@ class Worker {
   Worker& operator=(const Worker&) = delete;
 
   /// From now on it works for this cluster too. Before start() for those that a service before this one had.
-  void add(catalog::Id cluster) GYRE_EXCLUDES(mutex_) {
-    const MutexLock lock(mutex_);
-    clusters_.insert(cluster);
-  }
+  void add(catalog::Id cluster) { clusters_.add(cluster); }
   void start();
   /// The catalog has something new to act on. Thread-safe.
   void wake() { notifier_.notify(); }
@@ -62,22 +60,6 @@ class Worker {
   void wait(int limit_ms);
   bool is_ready();
   void take_over();
-  /// After the catalog was restored: what its nodes do is entered, and what they do and nobody wants to know of ends.
-  /// Error(kUnsupported) says what is waited for; to be called again then.
-  void look_around(drivers::Driver& driver);
-  /// What nodes have in hand becomes an attempt of the catalog's again where it can; the others are to be ended.
-  void enter(const drivers::AtNodes& found) GYRE_REQUIRES(ledger_.mutex);
-  /// Attempts that no node knows have ended.
-  void end_unknown(const std::set<std::string>& known) GYRE_REQUIRES(ledger_.mutex);
-  /// Whether it is news of an attempt that nobody wants, and has been seen to.
-  bool settle_unwanted(const drivers::Event& event);
-  /// The uuids of those that its clusters have.
-  std::set<std::string> jobs_that_may_run() GYRE_REQUIRES(ledger_.mutex);
-  void wait_for_other_machines(const drivers::Driver& driver, const catalog::BackupMark& mark)
-      GYRE_REQUIRES(ledger_.mutex);
-  bool serves(catalog::Id cluster) const GYRE_EXCLUDES(mutex_);
-  /// Of its clusters, that have not ended.
-  std::vector<Attempt> attempts() GYRE_REQUIRES(ledger_.mutex);
   /// For an attempt that was begun by a service before this one. Where its job cannot be read the attempt is given up,
   /// and there is no order.
   std::optional<orders::WorkOrder> order_to_continue(const drivers::Driver& driver, const Attempt& attempt)
@@ -97,19 +79,15 @@ class Worker {
   void hear_all();
   void hear(const drivers::Event& event);
   void finish(const std::string& attempt, const hub::AttemptResult& result);
-  void write_end(const Attempt& attempt, const hub::AttemptResult& result) GYRE_REQUIRES(ledger_.mutex);
-  catalog::AttemptEnd record_end(const Attempt& attempt, const hub::AttemptResult& result) GYRE_REQUIRES(ledger_.mutex);
-  /// How the job goes on after it.
-  catalog::AttemptEnd end_of(const Attempt& attempt, const hub::AttemptResult& result) GYRE_REQUIRES(ledger_.mutex);
   void lose(const std::string& node, const std::string& why);
 
   const Surroundings surroundings_;
   Ledger& ledger_;
   const Drivers::Key key_;
   Trouble trouble_;
+  ServedClusters clusters_;
   net::Notifier notifier_;
   mutable Mutex mutex_;
-  std::set<catalog::Id> clusters_ GYRE_GUARDED_BY(mutex_);
   std::optional<std::string> problem_ GYRE_GUARDED_BY(mutex_);  // Why there is no driver.
   std::atomic<std::int64_t> working_since_ms_{0};               // By the steady clock; 0 while it waits.
   std::atomic<bool> begun_{false};
@@ -118,9 +96,8 @@ class Worker {
   drivers::Driver* driver_ = nullptr;  // The thread's own, as what follows; null until it has taken over.
   bool acted_ = false;                 // In this turn.
   std::deque<drivers::Event> unheard_;
-  std::map<std::string, Told> told_;         // What the driver was told last, by attempt.
-  std::vector<orders::WorkOrder> unwanted_;  // What nodes have in hand, and nobody wants, after a restore.
-  const SteadyClock::time_point made_ = SteadyClock::now();
+  std::map<std::string, Told> told_;  // What the driver was told last, by attempt.
+  AfterRestore after_restore_;
   std::thread thread_;
 };
 

@@ -1,22 +1,21 @@
-// What a driver reports, and how it is written down.
+#include "gyre/jobs/service/internal/attempt_end.h"
+
 #include <fmt/format.h>
 
 #include <chrono>
+#include <optional>
+#include <string>
+#include <utility>
 
 #include "gyre/jobs/resources/job_end.h"
 #include "gyre/jobs/service/internal/records.h"
-#include "gyre/jobs/service/internal/worker.h"
 
 namespace gyre::jobs::service {
 
 namespace {
 
-using catalog::Id;
-using resources::AttemptState;
 using resources::EndIntent;
 using resources::NodeState;
-
-constexpr const char* kPrepared = "prepared";
 
 bool is_not_the_jobs(const resources::ResourceError& error) {
   return error.code == resources::error_code::kInternal || error.code == resources::error_code::kUnusablePath;
@@ -33,69 +32,13 @@ std::string loss_of(const std::optional<resources::ResourceError>& error) {
   return lost ? "nodeLost" : "";
 }
 
-}  // namespace
-
-void Worker::hear(const drivers::Event& event) {
-  using Kind = drivers::Event::Kind;
-  if (settle_unwanted(event)) return;
-  switch (event.kind) {
-    case Kind::kEnded: return finish(event.attempt, *event.result);
-    case Kind::kNodeLost: return lose(event.node, event.text);
-    case Kind::kRunning:
-    case Kind::kNote: {
-      const MutexLock lock(ledger_.mutex);
-      const Attempt attempt = ledger_.catalog.attempts().get(event.attempt);
-      catalog::Jobs jobs = ledger_.catalog.jobs();
-      if (event.kind == Kind::kNote) return jobs.remark(attempt.job, {"note", event.text});
-      // Nodes tell a server that has started again that their attempt runs, which its events have had already.
-      if (jobs.has_event(attempt.job, kPrepared, attempt.planned)) return;
-      return jobs.remark(attempt.job, {kPrepared, "all nodes are prepared; the job runs"});
-    }
-    case Kind::kNodeCame:
-    case Kind::kNodeGone: return;
-  }
-}
-
-void Worker::lose(const std::string& node, const std::string& why) {
-  const MutexLock lock(ledger_.mutex);
-  const auto found = ledger_.catalog.nodes().find(node);
-  if (!found || found->state == NodeState::kLost) return;
-  ledger_.catalog.nodes().change(found->id, NodeState::kLost, {"nodeLost", why});
-}
-
-void Worker::finish(const std::string& id, const hub::AttemptResult& result) {
-  {
-    const MutexLock lock(ledger_.mutex);
-    const Attempt attempt = ledger_.catalog.attempts().get(id);
-    if (attempt.state != AttemptState::kEnded) write_end(attempt, result);
-    ledger_.live.erase(id);
-  }
-  told_.erase(id);
-  driver_->acknowledge(id);
-  acted_ = true;
-}
-
-void Worker::write_end(const Attempt& attempt, const hub::AttemptResult& result) {
-  catalog::AttemptEnd end;
-  ledger_.catalog.together([&]() GYRE_REQUIRES(ledger_.mutex) { end = record_end(attempt, result); });
-  if (end.retry) {
-    const auto pause = std::chrono::microseconds(*end.retry - surroundings_.options.wall_clock());
-    ledger_.retries[attempt.job] = SteadyClock::now() + pause;
-  }
-  const Attempt ended = ledger_.catalog.attempts().get(attempt.id);
-  ledger_.ends.append({.job = ledger_.catalog.jobs().get(attempt.job).uuid,
-                       .number = attempt.number,
-                       .nodes = attempt.nodes,
-                       .started = ended.started.value_or(ended.planned),
-                       .ended = ended.ended.value_or(ended.planned),
-                       .end = std::move(end)});
-}
-
-catalog::AttemptEnd Worker::end_of(const Attempt& attempt, const hub::AttemptResult& result) {
+/// How the job goes on after it.
+catalog::AttemptEnd end_of(Ledger& ledger, const ServiceOptions& options, const catalog::Attempt& attempt,
+                           const hub::AttemptResult& result) GYRE_REQUIRES(ledger.mutex) {
   using Counts = catalog::AttemptEnd::Counts;
   catalog::AttemptEnd end;
   const bool terminated = attempt.end_intent == EndIntent::kTerminate;
-  const catalog::Job job = ledger_.catalog.jobs().get(attempt.job);
+  const catalog::Job job = ledger.catalog.jobs().get(attempt.job);
   const RetryLimits limits = retry_limits(stored_spec(job).spec.value_or(spec::JobSpec{}));
   const std::string loss = !result.lost.empty() && !result.hopeless ? "nodeLost" : loss_of(result.error);
   const bool lost = !loss.empty();
@@ -108,7 +51,6 @@ catalog::AttemptEnd Worker::end_of(const Attempt& attempt, const hub::AttemptRes
       end.cause = {"preempted", "its nodes were needed for other jobs"};
       return end;
     }
-    const ServiceOptions& options = surroundings_.options;
     const auto pause = retry_pause(job.losses + job.retries, options.retry_pause, options.longest_retry_pause);
     end.counts = after_loss ? Counts::kLoss : Counts::kRetry;
     end.retry = options.wall_clock() + std::chrono::microseconds(pause).count();
@@ -137,23 +79,43 @@ catalog::AttemptEnd Worker::end_of(const Attempt& attempt, const hub::AttemptRes
   return end;
 }
 
-catalog::AttemptEnd Worker::record_end(const Attempt& attempt, const hub::AttemptResult& result) {
+catalog::AttemptEnd record_end(Ledger& ledger, const ServiceOptions& options, const catalog::Attempt& attempt,
+                               const hub::AttemptResult& result) GYRE_REQUIRES(ledger.mutex) {
   for (const std::string& name : result.lost) {
-    const auto node = ledger_.catalog.nodes().find(name);
+    const auto node = ledger.catalog.nodes().find(name);
     if (node && node->state == NodeState::kRunning) {
-      ledger_.catalog.nodes().change(node->id, NodeState::kLost, {"nodeLost", "lost during attempt " + attempt.id});
+      ledger.catalog.nodes().change(node->id, NodeState::kLost, {"nodeLost", "lost during attempt " + attempt.id});
     }
   }
-  catalog::AttemptEnd end = end_of(attempt, result);
-  ledger_.catalog.attempts().confirm_end(attempt.id, end);
+  catalog::AttemptEnd end = end_of(ledger, options, attempt, result);
+  ledger.catalog.attempts().confirm_end(attempt.id, end);
   // The node programs have cleaned their nodes before they report the end.
   for (const catalog::AttemptNode& each : attempt.nodes) {
-    const auto node = ledger_.catalog.nodes().find(each.name);
+    const auto node = ledger.catalog.nodes().find(each.name);
     if (node && node->state == NodeState::kPreparing) {
-      ledger_.catalog.nodes().change(node->id, NodeState::kIdle, {"clean", "clean after attempt " + attempt.id});
+      ledger.catalog.nodes().change(node->id, NodeState::kIdle, {"clean", "clean after attempt " + attempt.id});
     }
   }
   return end;
+}
+
+}  // namespace
+
+void write_end(Ledger& ledger, const ServiceOptions& options, const catalog::Attempt& attempt,
+               const hub::AttemptResult& result) {
+  catalog::AttemptEnd end;
+  ledger.catalog.together([&]() GYRE_REQUIRES(ledger.mutex) { end = record_end(ledger, options, attempt, result); });
+  if (end.retry) {
+    const auto pause = std::chrono::microseconds(*end.retry - options.wall_clock());
+    ledger.retries[attempt.job] = SteadyClock::now() + pause;
+  }
+  const catalog::Attempt ended = ledger.catalog.attempts().get(attempt.id);
+  ledger.ends.append({.job = ledger.catalog.jobs().get(attempt.job).uuid,
+                      .number = attempt.number,
+                      .nodes = attempt.nodes,
+                      .started = ended.started.value_or(ended.planned),
+                      .ended = ended.ended.value_or(ended.planned),
+                      .end = std::move(end)});
 }
 
 }  // namespace gyre::jobs::service

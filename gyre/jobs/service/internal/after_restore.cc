@@ -1,4 +1,5 @@
-// After the catalog was restored from a backup: what nodes do may be newer than what is written down.
+#include "gyre/jobs/service/internal/after_restore.h"
+
 #include <fmt/format.h>
 #include <spdlog/logger.h>
 
@@ -10,9 +11,9 @@
 #include "gyre/base/error.h"
 #include "gyre/base/process_stat.h"
 #include "gyre/jobs/resources/job_end.h"
+#include "gyre/jobs/service/internal/attempt_end.h"
 #include "gyre/jobs/service/internal/orders.h"
 #include "gyre/jobs/service/internal/records.h"
-#include "gyre/jobs/service/internal/worker.h"
 
 namespace gyre::jobs::service {
 
@@ -30,22 +31,22 @@ std::pair<std::string, int> parts_of(const std::string& attempt) {
 
 }  // namespace
 
-void Worker::look_around(drivers::Driver& driver) {
+bool AfterRestore::look_around(drivers::Driver& driver) {
   std::vector<orders::WorkOrder> asked;
   std::set<std::string> jobs;
   std::set<std::string> known;
   {
     const MutexLock lock(ledger_.mutex);
-    if (!ledger_.restored) return;
+    if (!ledger_.restored) return false;
     if (!ledger_.taken_back) {
       throw Error(ErrorCode::kUnsupported,
                   "the server was restored from a backup, and what it knows cannot be written down: its log says why");
     }
     jobs = jobs_that_may_run();
     if (!jobs.empty()) wait_for_other_machines(driver, *ledger_.restored);
-    for (const Attempt& attempt : attempts()) {
+    for (const catalog::Attempt& attempt : clusters_.attempts(ledger_)) {
       try {
-        asked.push_back(order_of(ledger_, surroundings_.options, driver, attempt, true));
+        asked.push_back(order_of(ledger_, options_, driver, attempt, true));
       } catch (const Error&) {
         known.insert(attempt.id);  // take_over() gives it up.
       }
@@ -60,24 +61,19 @@ void Worker::look_around(drivers::Driver& driver) {
   const MutexLock lock(ledger_.mutex);
   end_unknown(known);
   enter(found);
-  acted_ = true;
+  return true;
 }
 
-std::set<std::string> Worker::jobs_that_may_run() {
-  std::set<catalog::Id> clusters;
-  {
-    const MutexLock lock(mutex_);
-    clusters = clusters_;
-  }
+std::set<std::string> AfterRestore::jobs_that_may_run() {
   std::set<std::string> uuids;
-  for (const catalog::Id cluster : clusters) uuids.merge(ledger_.catalog.jobs().uuids_of_unsuccessful(cluster));
+  for (const catalog::Id cluster : clusters_.all()) uuids.merge(ledger_.catalog.jobs().uuids_of_unsuccessful(cluster));
   return uuids;
 }
 
-void Worker::wait_for_other_machines(const drivers::Driver& driver, const catalog::BackupMark& mark) {
+void AfterRestore::wait_for_other_machines(const drivers::Driver& driver, const catalog::BackupMark& mark) {
   if (driver.sees_all_machines() || (!mark.view.empty() && mark.view == view_of_processes())) return;
-  const auto lease = std::max(surroundings_.options.lease, std::chrono::milliseconds(mark.lease_ms));
-  const auto until = lease + surroundings_.options.margin;
+  const auto lease = std::max(options_.lease, std::chrono::milliseconds(mark.lease_ms));
+  const auto until = lease + options_.margin;
   if (SteadyClock::now() - made_ >= until) return;
   throw Error(
       ErrorCode::kUnsupported,
@@ -87,8 +83,8 @@ void Worker::wait_for_other_machines(const drivers::Driver& driver, const catalo
                   std::chrono::ceil<std::chrono::seconds>(until).count()));
 }
 
-void Worker::end_unknown(const std::set<std::string>& known) {
-  for (const Attempt& attempt : attempts()) {
+void AfterRestore::end_unknown(const std::set<std::string>& known) {
+  for (const catalog::Attempt& attempt : clusters_.attempts(ledger_)) {
     if (!ledger_.is_inherited(attempt.id) || known.contains(attempt.id)) continue;
     hub::AttemptResult result;
     result.exit_code = resources::kNotTheJobsExitCode;
@@ -96,19 +92,19 @@ void Worker::end_unknown(const std::set<std::string>& known) {
         resources::ResourceError{resources::error_code::kInternal,
                                  "the server was restored from a backup, and none of the attempt's nodes knows it",
                                  {{"reason", kRestored}}};
-    write_end(attempt, result);
+    write_end(ledger_, options_, attempt, result);
     ledger_.live.erase(attempt.id);
   }
 }
 
-void Worker::enter(const drivers::AtNodes& found) {
+void AfterRestore::enter(const drivers::AtNodes& found) {
   std::vector<orders::WorkOrder> sorted = found.orders;
   std::ranges::sort(sorted, {},
                     [](const orders::WorkOrder& order) { return std::tie(order.attempt_number, order.attempt); });
-  const std::vector<Attempt> own = attempts();
+  const std::vector<catalog::Attempt> own = clusters_.attempts(ledger_);
   unwanted_.clear();
   for (const orders::WorkOrder& order : sorted) {
-    if (std::ranges::find(own, order.attempt, &Attempt::id) != own.end()) {
+    if (std::ranges::find(own, order.attempt, &catalog::Attempt::id) != own.end()) {
       if (found.known.contains(order.attempt)) continue;
       // The nodes that do not know it would begin it.
       ledger_.catalog.attempts().plan_end(order.attempt, resources::EndIntent::kRequeue,
@@ -119,24 +115,24 @@ void Worker::enter(const drivers::AtNodes& found) {
     const auto job = ledger_.catalog.jobs().find_by_uuid(uuid);
     std::vector<catalog::AttemptNode> nodes;
     for (const orders::NodePlace& place : order.nodes) nodes.push_back({0, place.id});
-    if (job && serves(job->cluster) && ledger_.catalog.attempts().adopt(job->id, number, nodes, kFound)) {
+    if (job && clusters_.contains(job->cluster) && ledger_.catalog.attempts().adopt(job->id, number, nodes, kFound)) {
       ledger_.live[order.attempt] = {.job = job->id, .started = SteadyClock::now(), .inherited = true};
       continue;
     }
-    surroundings_.options.logger->warn("attempt {} of job '{}', which the backup does not have, is ended",
-                                       order.attempt, order.job_name);
+    options_.logger->warn("attempt {} of job '{}', which the backup does not have, is ended", order.attempt,
+                          order.job_name);
     unwanted_.push_back(order);
   }
 }
 
-bool Worker::settle_unwanted(const drivers::Event& event) {
+bool AfterRestore::settle(const drivers::Event& event, drivers::Driver& driver) {
   const auto found = std::ranges::find(unwanted_, event.attempt, &orders::WorkOrder::attempt);
   if (event.attempt.empty() || found == unwanted_.end()) return false;
   if (event.kind != drivers::Event::Kind::kEnded) return true;
-  driver_->acknowledge(event.attempt);
+  driver.acknowledge(event.attempt);
   for (const orders::NodePlace& node : found->nodes) {
     const MutexLock lock(ledger_.mutex);
-    if (!ledger_.catalog.nodes().find(node.id)) driver_->release(node.id);
+    if (!ledger_.catalog.nodes().find(node.id)) driver.release(node.id);
   }
   unwanted_.erase(found);
   return true;
