@@ -17,8 +17,13 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 
 TEST(Gpus, are_those_of_the_mask_where_there_is_one) {
-  EXPECT_THAT(find_gpus("2,GPU-5"), ElementsAre("2", "GPU-5"));
-  for (const char* none : {"", "-1", "NoDevFiles"}) EXPECT_THAT(find_gpus(none), IsEmpty()) << none;
+  EXPECT_THAT(find_gpus("2,GPU-5", "/nowhere"), ElementsAre("2", "GPU-5"));
+  for (const char* none : {"", "-1", "NoDevFiles", "nonsense", " ", ",0", "1,1", "GPU-5,2,GPU-5"}) {
+    EXPECT_THAT(find_gpus(none, "/nowhere"), IsEmpty()) << none;
+  }
+  EXPECT_THAT(find_gpus("0,-1,1", "/nowhere"), ElementsAre("0"));
+  EXPECT_THAT(find_gpus("0,,1", "/nowhere"), ElementsAre("0"));
+  EXPECT_THAT(find_gpus(" 3 , MIG-a/1/2,junk,4", "/nowhere"), ElementsAre("3", "MIG-a/1/2"));
 }
 
 TEST(Gpus, are_counted_by_their_device_files_whatever_their_numbers_are) {
@@ -29,6 +34,7 @@ TEST(Gpus, are_counted_by_their_device_files_whatever_their_numbers_are) {
     std::ofstream(folder / name) << "";
   }
   EXPECT_THAT(find_gpus(std::nullopt, folder), ElementsAre("0", "1"));
+  EXPECT_THAT(find_gpus("1,2,0", folder), ElementsAre("1")) << "there is no third";
   std::filesystem::remove_all(folder);
 }
 

@@ -87,8 +87,9 @@ For launchers other than `gyre run`, which has --horovod-compat.
 
 
 def real_horovod() -> importlib.machinery.ModuleSpec | None:
-    """The path from which a Horovod that is not ours would be imported."""
-    others = [entry for entry in sys.path if Path(entry or ".").resolve() != SHIM.resolve()]
+    """The path from which a Horovod that is not ours would be imported. `gyre run` may be another installation's than
+    this one, and then its folder is there, not ours."""
+    others = [entry for entry in sys.path if Path(entry or ".").resolve().parts[-2:] != SHIM.parts[-2:]]
     return importlib.machinery.PathFinder.find_spec("horovod", others)
 
 

@@ -1,6 +1,7 @@
 """A script that says `import horovod.torch` must run unchanged, and must get the real Horovod where there is one."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -75,6 +76,16 @@ def test_a_script_may_begin_again_under_the_ranks_that_horovods_variables_name(s
     assert job.wait() == 0, job.stderr
     for rank in range(size):
         assert f"rank {rank} has begun three times" in job.stdout
+
+
+def test_a_launcher_of_another_installation_brings_no_other_horovod(tmp_path):
+    """`gyre run` puts its own folder into PYTHONPATH."""
+    shim = tmp_path / "other" / "gyre" / "_horovod_shim"
+    shutil.copytree(ROOT / "python" / "gyre" / "_horovod_shim", shim)
+    variables = {**os.environ, **environment(shim), "PYTHONWARNINGS": "error"}
+    command = [sys.executable, "-c", "import horovod.torch as hvd; print(hvd.__name__)"]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "gyre.torch\n"), done.stderr[-2000:]
 
 
 def test_a_real_horovod_wins_and_a_warning_says_so(start_job, tmp_path):

@@ -8,7 +8,7 @@
 #include <variant>
 
 #include "gyre/base/error.h"
-#include "gyre/base/gpus.h"
+#include "gyre/base/parse.h"
 
 namespace gyre::jobs::node {
 
@@ -72,9 +72,9 @@ void keep_to_own_gpus(const std::vector<std::string>& own, JobEnvironment& resul
   std::string& mask = result.variables[kGpuMask];
   if (mask == fmt::format("{}", fmt::join(own, ","))) return;
   std::vector<std::string> kept;
-  for (std::string entry : find_gpus(mask)) {
+  for (std::string entry : split(mask, ',')) {
     std::erase(entry, ' ');
-    if (entry.starts_with('-')) break;
+    if (entry.empty() || entry.starts_with('-') || entry == "NoDevFiles") break;
     std::size_t place = std::ranges::find(own, entry) - own.begin();
     const char* end = entry.data() + entry.size();
     std::size_t number = 0;

@@ -7,6 +7,8 @@
 #include <array>
 #include <optional>
 #include <span>
+#include <string_view>
+#include <system_error>
 
 #include "gyre/base/error.h"
 #include "gyre/base/gpus.h"
@@ -30,6 +32,13 @@ std::optional<std::string> mask_in(const std::vector<std::string>& environment, 
   return found == environment.end() ? std::nullopt : std::optional(found->substr(name.size() + 1));
 }
 
+/// Of AMD, Intel and Huawei; and NVIDIA's in WSL and on Tegra, where its files have other names. They are not counted.
+bool has_other_devices(const std::filesystem::path& devices) {
+  std::error_code none;
+  return std::ranges::any_of(std::array{"kfd", "dri", "davinci_manager", "dxg", "nvhost-gpu", "nvgpu"},
+                             [&](const char* name) { return std::filesystem::exists(devices / name, none); });
+}
+
 Error too_few(int local_rank, std::size_t count, const std::string& there) {
   return {ErrorCode::kInvalidArgument,
           fmt::format("rank {} of this host is to have {} of its own (--devices-per-rank), but {}", local_rank,
@@ -47,7 +56,8 @@ void set_device_masks(std::vector<std::string>& environment, int local_rank, con
   for (const char* name : kMasks) {
     const std::optional<std::string> mask = mask_in(environment, name);
     if (!mask) continue;
-    const std::vector<std::string> named = find_gpus(mask);
+    const bool of_nvidia = std::string_view(name) == kMasks.front();
+    const std::vector<std::string> named = find_gpus(mask, of_nvidia ? devices : std::filesystem::path());
     if (named.size() < first + count) {
       throw too_few(local_rank, count, fmt::format("{} names {}", name, named.size()));
     }
@@ -55,8 +65,13 @@ void set_device_masks(std::vector<std::string>& environment, int local_rank, con
     masked = true;
   }
   if (masked) return;
-  // Other vendors' devices are not counted.
   const std::size_t gpus = find_gpus(std::nullopt, devices).size();
+  if (gpus == 0 && !has_other_devices(devices)) {
+    throw too_few(local_rank, count,
+                  fmt::format("the host shows none (no {}/nvidia0, kfd, dri, davinci_manager); where it has some all "
+                              "the same, name them in {}",
+                              devices.string(), fmt::join(kMasks, ", or ")));
+  }
   if (gpus > 0 && gpus < first + count) {
     throw too_few(local_rank, count, fmt::format("the host has {} NVIDIA GPU{}", gpus, gpus == 1 ? "" : "s"));
   }

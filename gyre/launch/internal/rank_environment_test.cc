@@ -139,58 +139,71 @@ TEST(rank_environment, shows_all_devices_unless_ranks_are_to_have_their_own) {
   EXPECT_THAT(rank_environment(job, 1), Contains("CUDA_VISIBLE_DEVICES=2,3,GPU-5"));
 }
 
-TEST(rank_environment, gives_each_rank_its_share_of_the_devices) {
-  JobEnvironment job = job_of(3, 8);
-  job.inherited.emplace_back("GYRE_DEVICES_PER_RANK=2");
-  EXPECT_THAT(rank_environment(job, 2), IsSupersetOf({"CUDA_VISIBLE_DEVICES=4,5", "HIP_VISIBLE_DEVICES=4,5",
-                                                      "ZE_AFFINITY_MASK=4,5", "ASCEND_RT_VISIBLE_DEVICES=4,5"}));
-  EXPECT_THAT(rank_environment(job, 2), Contains("LOCAL_RANK=2"));
-  // A mask that is there is divided, and no other vendor's is made.
-  job.inherited.emplace_back("CUDA_VISIBLE_DEVICES=7,GPU-a,5,GPU-b");
-  EXPECT_THAT(rank_environment(job, 1), Contains("CUDA_VISIBLE_DEVICES=5,GPU-b"));
-  EXPECT_THAT(rank_environment(job, 1), Each(Not(StartsWith("HIP_VISIBLE_DEVICES="))));
-  try {
-    rank_environment(job, 2);
-    FAIL() << "a rank without a device";
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("rank 2 of this host is to have 2 devices of its own"));
-    EXPECT_THAT(error.what(), HasSubstr("CUDA_VISIBLE_DEVICES names 4"));
+/// A folder that has files for devices.
+class RankDevices : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = "/tmp/gyre-devices-XXXXXX";
+    devices_ = ::mkdtemp(pattern.data());
   }
+  void TearDown() override { std::filesystem::remove_all(devices_); }
+
+  void add(std::initializer_list<const char*> names) const {
+    for (const char* name : names) std::ofstream(devices_ / name) << "";
+  }
+  std::vector<std::string> masked(std::vector<std::string> environment, int rank) const {
+    set_device_masks(environment, rank, devices_);
+    return environment;
+  }
+  std::string error_of(const std::vector<std::string>& environment, int rank) const {
+    try {
+      masked(environment, rank);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+
+  std::filesystem::path devices_;
+};
+
+TEST_F(RankDevices, are_the_ranks_share) {
+  add({"kfd"});
+  EXPECT_THAT(masked({"GYRE_DEVICES_PER_RANK=2"}, 2),
+              IsSupersetOf({"CUDA_VISIBLE_DEVICES=4,5", "HIP_VISIBLE_DEVICES=4,5", "ZE_AFFINITY_MASK=4,5",
+                            "ASCEND_RT_VISIBLE_DEVICES=4,5"}));
+  // A mask that is there is divided, and no other vendor's is made.
+  const std::vector<std::string> environment = {"GYRE_DEVICES_PER_RANK=2", "CUDA_VISIBLE_DEVICES=7,GPU-a,5,GPU-b"};
+  EXPECT_THAT(masked(environment, 1), Contains("CUDA_VISIBLE_DEVICES=5,GPU-b"));
+  EXPECT_THAT(masked(environment, 1), Each(Not(StartsWith("HIP_VISIBLE_DEVICES="))));
+  EXPECT_EQ(
+      error_of(environment, 2),
+      "rank 2 of this host is to have 2 devices of its own (--devices-per-rank), but CUDA_VISIBLE_DEVICES names 4");
 }
 
-TEST(rank_environment, shows_no_device_that_is_hidden_or_not_there) {
-  JobEnvironment job = job_of(1, 8);
-  job.inherited = {"GYRE_DEVICES_PER_RANK=1", "CUDA_VISIBLE_DEVICES="};
-  try {
-    rank_environment(job, 0);
-    FAIL() << "all devices are hidden";
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("CUDA_VISIBLE_DEVICES names 0"));
+TEST_F(RankDevices, are_none_that_are_hidden_or_not_there) {
+  for (const char* mask : {"", "nonsense", "0,0", "-1,0"}) {
+    EXPECT_THAT(error_of({"GYRE_DEVICES_PER_RANK=1", std::string("CUDA_VISIBLE_DEVICES=") + mask}, 0),
+                HasSubstr("CUDA_VISIBLE_DEVICES names 0"));
   }
-  std::string pattern = "/tmp/gyre-devices-XXXXXX";
-  const std::filesystem::path devices = ::mkdtemp(pattern.data());
-  for (const char* name : {"nvidia0", "nvidia1", "nvidiactl"}) std::ofstream(devices / name) << "";
-  std::vector<std::string> environment = {"GYRE_DEVICES_PER_RANK=1"};
-  set_device_masks(environment, 1, devices);
-  EXPECT_THAT(environment, Contains("CUDA_VISIBLE_DEVICES=1"));
-  environment = {"GYRE_DEVICES_PER_RANK=1"};
-  try {
-    set_device_masks(environment, 2, devices);
-    FAIL() << "a rank without a device";
-  } catch (const Error& error) {
-    EXPECT_STREQ(error.what(),
-                 "rank 2 of this host is to have a device of its own (--devices-per-rank), but the host has 2 NVIDIA "
-                 "GPUs");
-  }
-  std::filesystem::remove_all(devices);
+  EXPECT_THAT(error_of({"GYRE_DEVICES_PER_RANK=1", "CUDA_VISIBLE_DEVICES=0,-1,1"}, 1), HasSubstr("names 1"));
+  EXPECT_THAT(error_of({"GYRE_DEVICES_PER_RANK=4"}, 39),
+              HasSubstr("rank 39 of this host is to have 4 devices of its own (--devices-per-rank), but the host shows "
+                        "none"));
+  add({"nvidia0", "nvidia1", "nvidiactl"});
+  EXPECT_THAT(masked({"GYRE_DEVICES_PER_RANK=1"}, 1), Contains("CUDA_VISIBLE_DEVICES=1"));
+  EXPECT_EQ(error_of({"GYRE_DEVICES_PER_RANK=1"}, 2),
+            "rank 2 of this host is to have a device of its own (--devices-per-rank), but the host has 2 NVIDIA GPUs");
+  EXPECT_THAT(error_of({"GYRE_DEVICES_PER_RANK=1", "CUDA_VISIBLE_DEVICES=99"}, 0), HasSubstr("names 0"));
 }
 
 TEST(rank_environment, leaves_parameter_servers_without_devices_of_their_own) {
   JobEnvironment job = job_of(2, 8);
   job.servers = 1;
   job.inherited.emplace_back("GYRE_DEVICES_PER_RANK=1");
-  EXPECT_THAT(rank_environment(job, 0), Contains("CUDA_VISIBLE_DEVICES=0"));
-  EXPECT_THAT(rank_environment(job, 1), Each(Not(StartsWith("CUDA_VISIBLE_DEVICES="))));
+  job.inherited.emplace_back("HIP_VISIBLE_DEVICES=5,6");
+  EXPECT_THAT(rank_environment(job, 0), Contains("HIP_VISIBLE_DEVICES=5"));
+  EXPECT_THAT(rank_environment(job, 1), Contains("HIP_VISIBLE_DEVICES=5,6"));
 }
 
 }  // namespace

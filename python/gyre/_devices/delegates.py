@@ -87,9 +87,9 @@ def _made(backend: str, place: GroupPlace) -> Any:
 @functools.cache
 def _say_once(device_type: str, backend: str) -> None:
     logging.getLogger("gyre").warning(
-        "tensors on %s go to torch's backend %s, over connections that Gyre neither authenticates nor encrypts; "
-        "%s (docs/guide/gpu.md)",
+        "tensors on %s go to torch's backend %s, over connections that Gyre neither authenticates nor encrypts%s "
+        "(docs/guide/gpu.md)",
         device_type,
         backend,
-        tried_on(device_type),
+        "" if device_type == "cpu" else f"; {tried_on(device_type)}",
     )

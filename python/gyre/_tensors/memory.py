@@ -49,6 +49,8 @@ def check_tensor(tensor: object, action: str) -> torch.Tensor:
     if tensor.layout != torch.strided:
         kind = str(tensor.layout).removeprefix("torch.")
         raise UnsupportedError(f"{action}: a {kind} tensor cannot be exchanged; pass tensor.to_dense()")
+    if tensor.is_meta:
+        raise UnsupportedError(f"{action}: the tensor is on device 'meta', and so has no values to exchange")
     if tensor.device.type != "cpu":
         raise UnsupportedError(
             f"{action}: the tensor is on device '{tensor.device}', but Gyre exchanges tensors in host memory; "

@@ -70,12 +70,12 @@ TEST_F(GpuSearch, counts_device_files_where_there_is_no_nvidia_smi) {
 }
 
 // Two jobs would share a GPU that is named twice; CUDA looks at nothing behind an entry that is none.
-TEST_F(GpuSearch, takes_the_entries_of_the_services_own_mask_each_once) {
+TEST_F(GpuSearch, takes_the_services_own_mask_as_cuda_does) {
   const auto under = [&](const std::string& mask) { return found({{"CUDA_VISIBLE_DEVICES", mask}}).names; };
-  EXPECT_THAT(under("3,GPU-x, 5 ,3"), ElementsAre("3", "GPU-x", "5"));
+  EXPECT_THAT(under("3,GPU-x, 5 "), ElementsAre("3", "GPU-x", "5"));
   EXPECT_THAT(under("0,-1,1"), ElementsAre("0"));
   EXPECT_THAT(under("0,,1"), ElementsAre("0"));
-  for (const char* none : {"", "-1", "NoDevFiles"}) EXPECT_THAT(under(none), IsEmpty()) << none;
+  for (const char* none : {"", "-1", "NoDevFiles", "3,3"}) EXPECT_THAT(under(none), IsEmpty()) << none;
 }
 
 TEST_F(GpuSearch, says_what_is_wrong_with_nvidia_smi_and_counts_none) {

@@ -38,17 +38,6 @@ void add_once(std::vector<std::string>& names, std::string_view name) {
   if (std::ranges::find(names, name) == names.end()) names.emplace_back(name);
 }
 
-/// As CUDA does: what follows an entry that is none is not looked at.
-std::vector<std::string> entries_of(const std::string& mask) {
-  std::vector<std::string> names;
-  for (const std::string& entry : find_gpus(mask)) {
-    const std::string_view name = trimmed(entry);
-    if (name.empty() || name.starts_with('-')) break;
-    add_once(names, name);
-  }
-  return names;
-}
-
 struct Answer {
   std::string text{};
   std::optional<ExitStatus> status{};  ///< Nothing: it did not end in time.
@@ -125,7 +114,7 @@ FoundGpus ask_program(const node::Variables& environment, std::chrono::milliseco
 FoundGpus find_machine_gpus(const node::Variables& environment, const std::filesystem::path& devices,
                             std::chrono::milliseconds limit) {
   if (const auto mask = environment.find("CUDA_VISIBLE_DEVICES"); mask != environment.end()) {
-    return {.names = entries_of(mask->second)};
+    return {.names = find_gpus(mask->second)};
   }
   const std::vector<std::string> numbers = find_gpus(std::nullopt, devices);
   if (numbers.empty()) return {};
