@@ -189,6 +189,16 @@ class AzurePutter : public ObjectPutter {
     if (!signer_->place().path.empty()) prefix_ = signer_->place().path + "/";
   }
 
+  /// Source: "Naming and referencing containers, blobs, and metadata", Azure Storage documentation; that '\\' becomes
+  /// '/' is the behaviour of the service and of Azurite.
+  std::string_view trouble_with(const NewObject& object) const override {
+    const std::string& name = object.name;
+    if (name.find('\\') != std::string::npos) return "Azure Blob Storage makes a '/' of each '\\'";
+    if (name.ends_with('.') || name.find("./") != std::string::npos)
+      return "Azure Blob Storage drops a '.' at the end of a name or a folder's name";
+    return {};
+  }
+
   std::optional<std::map<std::string, Object>> list() override {
     const auto sas = signer_->sas();
     if (sas && !sas->may_list()) return std::nullopt;

@@ -4,6 +4,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gyre/store/sources/source.h"
@@ -29,6 +30,9 @@ struct Contents {
 class ObjectPutter {
  public:
   virtual ~ObjectPutter() = default;
+
+  /// Why the service would keep an object of this name under another one; empty where it would not.
+  virtual std::string_view trouble_with(const NewObject& /*object*/) const { return {}; }
 
   /// What is there, by the names of NewObject; nothing where we may not list. Error(kNotFound) where there is no such
   /// container or bucket.

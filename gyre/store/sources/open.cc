@@ -151,6 +151,8 @@ AzurePlace place_of(const std::string& source, std::string endpoint, std::string
   if (place.path.find('*') != std::string::npos) {
     throw wrong(source, kStarInside);
   }
+  if (place.path.find('\\') != std::string::npos)
+    throw wrong(source, "Azure Blob Storage makes a '/' of each '\\', so that this would name another object");
   return place;
 }
 

@@ -1,4 +1,4 @@
-// The blocks of an upload: whole, repeatable, few enough.
+// What an upload sends: blocks that are whole, repeatable, few enough; and names that the service keeps.
 
 #include "gyre/store/uploading/blocks.h"
 
@@ -8,8 +8,11 @@
 #include <cstring>
 #include <vector>
 
+#include "gyre/base/error.h"
 #include "gyre/base/random.h"
 #include "gyre/data/formats/inflate.h"
+#include "gyre/store/sources/open.h"
+#include "gyre/store/uploading/upload.h"
 
 namespace gyre::store {
 namespace {
@@ -66,6 +69,22 @@ TEST(Blocks, AreTheObjectAndTheSameEachTime) {
       }
     }
   }
+}
+
+// The service would keep both files of such a pair as one blob, and say that both were put.
+TEST(Upload, SendsNothingWhereAzureWouldChangeAName) {
+  const auto target = open_source("az://c/p", {.azure_account = "nobody"});
+  for (const std::string name : {"a\\b.txt", "a.", "a./b"}) {
+    try {
+      upload({{.name = "a/b.txt"}, {.name = name}}, *target, {});
+      ADD_FAILURE() << name << " was not refused";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument) << error.what();
+      EXPECT_NE(std::string(error.what()).find("1 file would get another name in "), std::string::npos);
+      EXPECT_NE(std::string(error.what()).find(": " + name + " ("), std::string::npos) << error.what();
+    }
+  }
+  EXPECT_THROW(open_source("az://c/a\\b", {.azure_account = "nobody"}), Error);
 }
 
 TEST(Blocks, AreAtMostTenThousand) {

@@ -77,6 +77,8 @@ class Upload {
     std::map<const Source*, std::unique_ptr<ObjectReader>> readers{};
   };
 
+  /// Error(kInvalidArgument) that names those files which the target would keep under other names.
+  void check_names(const ObjectPutter& putter) const;
   void work(const std::stop_token& stop);
   /// Sends one of the blocks that wait; false where there is none.
   bool send_block(Tools& tools) GYRE_EXCLUDES(mutex_);
@@ -359,9 +361,29 @@ UploadReceipt Upload::receipt(SteadyClock::duration took) {
   return receipt;
 }
 
+void Upload::check_names(const ObjectPutter& putter) const {
+  constexpr std::size_t kMostShown = 5;
+  std::string names;
+  std::string_view why;
+  std::size_t count = 0;
+  for (const UploadEntry& entry : entries_) {
+    const std::string_view trouble = putter.trouble_with({.name = entry.name});
+    if (trouble.empty()) continue;
+    why = trouble;
+    if (++count <= kMostShown) names += fmt::format("{}{}", names.empty() ? "" : ", ", entry.name);
+  }
+  if (count == 0) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("{} file{} would get another name in {}, and could replace each other: {}{} ({}). Nothing "
+                          "was sent; rename them, or leave them out by --exclude-pattern",
+                          count, count == 1 ? "" : "s", target_.name(), names, count > kMostShown ? ", …" : "", why));
+}
+
 UploadReceipt Upload::run() {
   const auto began = SteadyClock::now();
-  auto there = target_.putter({}, options_.patience)->list();
+  const auto putter = target_.putter({}, options_.patience);
+  check_names(*putter);
+  auto there = putter->list();
   if (!there && !options_.overwrite) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("cannot find out what is in {}, which must not be overwritten: its SAS does not allow "
