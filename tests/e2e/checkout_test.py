@@ -99,3 +99,13 @@ def test_a_checkout_that_has_not_been_built_says_so(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "import gyre.torch"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert f"Gyre's extension module has not been built in {tmp_path}: run `./dev build` there" in done.stderr
+
+
+def test_a_checkout_that_was_pulled_and_not_built_says_so() -> None:
+    script = "from gyre.core import _core; assert not hasattr(_core, 'new'); _core.new()"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1] == (
+        "AttributeError: Gyre's extension module has no 'new': it is of another state than its Python files; "
+        "run `./dev build`"
+    )
