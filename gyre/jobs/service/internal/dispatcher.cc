@@ -43,7 +43,12 @@ bool may_pass(ErrorCode code) {
 }  // namespace
 
 Dispatcher::Dispatcher(const ServiceOptions& options, Ledger& ledger, std::function<void()> changed)
-    : options_(options), ledger_(ledger), changed_(std::move(changed)), drivers_(options), trouble_(options.logger) {
+    : options_(options),
+      ledger_(ledger),
+      changed_(std::move(changed)),
+      drivers_(options),
+      view_([this](Id cluster) { return problem_of(cluster).has_value(); }),
+      trouble_(options.logger) {
   restore();
   take_over();
   thread_ = start_thread("the job service", [this] { run(); });
@@ -93,19 +98,9 @@ std::string Dispatcher::address_of(const spec::ClusterSpec& cluster, const std::
   return driver == nullptr ? "" : driver->place(node, id).address;  // What is wrong stands with the cluster.
 }
 
-void Dispatcher::for_each_cluster(const std::function<void(const catalog::Cluster&)>& visit) {
-  catalog::PageRequest request{.limit = catalog::kLongestPage};
-  for (bool more = true; more;) {
-    const auto page = ledger_.catalog.clusters().list_all(request);
-    for (const catalog::Cluster& cluster : page.items) visit(cluster);
-    more = page.next.has_value();
-    request.after = page.next.value_or(0);
-  }
-}
-
 void Dispatcher::assign_clusters() {
   std::vector<Worker*> made;
-  for_each_cluster([&](const catalog::Cluster& cluster) GYRE_REQUIRES(ledger_.mutex) {
+  ledger_.for_each_cluster([&](const catalog::Cluster& cluster) GYRE_REQUIRES(ledger_.mutex) {
     const MutexLock lock(mutex_);
     if (worker_of_.contains(cluster.id) || unreadable_.contains(cluster.id)) return;
     const auto stored = stored_spec(cluster);
@@ -256,8 +251,8 @@ void Dispatcher::decide() {
   // again in the next turn.
   bool all_done = true;
   const auto next_decisions = [&]() GYRE_REQUIRES(ledger_.mutex) {
-    const scheduler::State now = state();  // Brings the queue up to date.
-    return scheduler::decide(now, queue_.waiting());
+    const scheduler::State now = view_.state(ledger_);
+    return scheduler::decide(now, view_.waiting());
   };
   for (auto decisions = next_decisions(); all_done && !decisions.empty(); decisions = next_decisions()) {
     for (const scheduler::Decision& decision : decisions) {
@@ -350,7 +345,7 @@ void Dispatcher::settle_clusters() {
       ++counts[node.cluster];
     }
   }
-  for_each_cluster([&](const catalog::Cluster& cluster) GYRE_REQUIRES(ledger_.mutex) {
+  ledger_.for_each_cluster([&](const catalog::Cluster& cluster) GYRE_REQUIRES(ledger_.mutex) {
     const auto stored = stored_spec(cluster);
     if (!stored.spec) return;
     const resources::Scale scale = stored.spec->scale_settings;

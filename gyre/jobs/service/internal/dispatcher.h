@@ -13,7 +13,7 @@
 #include "gyre/jobs/scheduler/decide.h"
 #include "gyre/jobs/service/internal/drivers.h"
 #include "gyre/jobs/service/internal/ledger.h"
-#include "gyre/jobs/service/internal/queue.h"
+#include "gyre/jobs/service/internal/scheduler_view.h"
 #include "gyre/jobs/service/internal/trouble.h"
 #include "gyre/jobs/service/internal/worker.h"
 #include "gyre/jobs/service/service.h"
@@ -79,14 +79,6 @@ class Dispatcher {
   void assign_clusters() GYRE_REQUIRES(ledger_.mutex);
   void wake_workers() GYRE_EXCLUDES(mutex_);
 
-  // What the catalog wants.
-  /// Without the waiting jobs, which are in the queue, up to date then.
-  scheduler::State state() GYRE_REQUIRES(ledger_.mutex);
-  void add_quotas(scheduler::State& state) GYRE_REQUIRES(ledger_.mutex);
-  void add_nodes(scheduler::State& state) GYRE_REQUIRES(ledger_.mutex);
-  resources::Scale scale_of(const catalog::Cluster& cluster, const spec::ClusterSpec& spec)
-      GYRE_REQUIRES(ledger_.mutex);
-  void add_clusters(scheduler::State& state) GYRE_REQUIRES(ledger_.mutex);
   void decide();
   void act(const scheduler::Decision& decision) GYRE_REQUIRES(ledger_.mutex);
   void start(const scheduler::StartJob& action, const catalog::Cause& cause) GYRE_REQUIRES(ledger_.mutex);
@@ -100,15 +92,13 @@ class Dispatcher {
   void remove_deleted() GYRE_REQUIRES(ledger_.mutex);
   /// False, and a line in the log, where it fails in a way that it would again: others must not wait for it.
   bool attempt_alone(const std::string& what, const std::function<void()>& change) GYRE_REQUIRES(ledger_.mutex);
-  /// Calls `visit` for every cluster.
-  void for_each_cluster(const std::function<void(const catalog::Cluster&)>& visit) GYRE_REQUIRES(ledger_.mutex);
 
   const ServiceOptions& options_;
   Ledger& ledger_;
   std::function<void()> changed_;
   Drivers drivers_;
   net::Notifier notifier_;
-  Queue queue_ GYRE_GUARDED_BY(ledger_.mutex);
+  SchedulerView view_ GYRE_GUARDED_BY(ledger_.mutex);
   Trouble trouble_;                                      // The thread's own.
   bool acted_ = false;                                   // In this turn; so is this.
   SteadyClock::time_point next_forgetting_{};            // And this.

@@ -64,6 +64,16 @@ catalog::EventFilter Ledger::filter(const resources::EventScope& scope) {
   return {.workspace = workspace(scope.workspace).id};
 }
 
+void Ledger::for_each_cluster(const std::function<void(const catalog::Cluster&)>& visit) {
+  catalog::PageRequest request{.limit = catalog::kLongestPage};
+  for (bool more = true; more;) {
+    const auto page = catalog.clusters().list_all(request);
+    for (const catalog::Cluster& cluster : page.items) visit(cluster);
+    more = page.next.has_value();
+    request.after = page.next.value_or(0);
+  }
+}
+
 bool Ledger::is_inherited(const std::string& attempt) const {
   const auto found = live.find(attempt);
   return found != live.end() && found->second.inherited;

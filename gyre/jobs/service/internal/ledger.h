@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -56,6 +57,8 @@ struct Ledger {
   catalog::Job job(const resources::JobName& name) GYRE_REQUIRES(mutex);
   catalog::User user(const std::string& name) GYRE_REQUIRES(mutex);
   catalog::EventFilter filter(const resources::EventScope& scope) GYRE_REQUIRES(mutex);
+  /// Calls `visit` for every cluster.
+  void for_each_cluster(const std::function<void(const catalog::Cluster&)>& visit) GYRE_REQUIRES(mutex);
   /// Whether a service before this one had it.
   bool is_inherited(const std::string& attempt) const GYRE_REQUIRES(mutex);
   /// What the job's planned attempt waits for; empty where it waits for nothing.

@@ -1,4 +1,4 @@
-// What the scheduler gets to see of the catalog, and what people hear of it.
+// What people hear of the state of things.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,7 +6,6 @@
 #include <set>
 #include <utility>
 
-#include "gyre/base/cores.h"
 #include "gyre/base/error.h"
 #include "gyre/jobs/node/job_environment.h"
 #include "gyre/jobs/node/mounts.h"
@@ -18,96 +17,6 @@
 namespace gyre::jobs::service {
 
 using catalog::Id;
-using resources::AttemptState;
-
-void Dispatcher::add_quotas(scheduler::State& state) {
-  catalog::PageRequest request{.limit = catalog::kLongestPage};
-  for (bool more = true; more;) {
-    const auto page = ledger_.catalog.workspaces().list(request);
-    for (const catalog::Workspace& workspace : page.items) {
-      const auto add = [&](scheduler::NodePriority priority, const std::optional<std::int64_t>& cores) {
-        if (cores) state.quotas.push_back({workspace.name, priority, static_cast<int>(*cores)});
-      };
-      add(scheduler::NodePriority::kDedicated, workspace.quotas.cores);
-      add(scheduler::NodePriority::kLowPriority, workspace.quotas.low_priority_cores);
-    }
-    more = page.next.has_value();
-    request.after = page.next.value_or(0);
-  }
-}
-
-/// A new cluster that scales by itself keeps the nodes that it was to begin with until its first job comes.
-resources::Scale Dispatcher::scale_of(const catalog::Cluster& cluster, const spec::ClusterSpec& spec) {
-  resources::Scale scale = spec.scale_settings;
-  auto* automatic = std::get_if<spec::AutoScale>(&scale);
-  if (automatic == nullptr || automatic->initial_node_count <= automatic->minimum_node_count) return scale;
-  const bool is_new = ledger_.catalog.jobs().list({.cluster = cluster.id}, {.limit = 1}).items.empty();
-  if (is_new) {
-    automatic->minimum_node_count = std::min(automatic->initial_node_count, automatic->maximum_node_count);
-  }
-  return scale;
-}
-
-void Dispatcher::add_clusters(scheduler::State& state) {
-  for_each_cluster([&](const catalog::Cluster& cluster) GYRE_REQUIRES(ledger_.mutex) {
-    const auto stored = stored_spec(cluster);
-    spec::ClusterSpec spec = stored.spec.value_or(spec::ClusterSpec{});
-    if (!stored.spec) {  // It keeps the nodes that it has.
-      spec.scale_settings = spec::ManualScale{static_cast<int>(ledger_.catalog.nodes().list(cluster.id).size())};
-    }
-    // Its nodes go, and none comes in the place of one that was lost.
-    if (cluster.provisioning_state == resources::ProvisioningState::kDeleting)
-      spec.scale_settings = spec::ManualScale{0};
-    state.clusters.push_back({.id = cluster.id,
-                              .name = cluster.name,
-                              .node_priority = spec.vm_priority == spec::VmPriority::kDedicated
-                                                   ? scheduler::NodePriority::kDedicated
-                                                   : scheduler::NodePriority::kLowPriority,
-                              .cores_per_node = usable_cores(),
-                              .scale = scheduled(scale_of(cluster, spec))});
-  });
-}
-
-void Dispatcher::add_nodes(scheduler::State& state) {
-  std::map<Id, bool> is_unusable;
-  for (const catalog::Node& node : ledger_.catalog.nodes().list()) {
-    const auto [known, is_new] = is_unusable.try_emplace(node.cluster, false);
-    if (is_new) known->second = problem_of(node.cluster).has_value();
-    const bool stuck = node.state == resources::NodeState::kIdle && known->second;
-    state.nodes.push_back({.id = node.id,
-                           .cluster = node.cluster,
-                           .state = stuck ? scheduler::NodeReadiness::kUnusable : scheduled(node.state)});
-  }
-}
-
-scheduler::State Dispatcher::state() {
-  scheduler::State state;
-  const auto since_start = [](SteadyClock::time_point when) {
-    return std::chrono::duration_cast<scheduler::Time>(when.time_since_epoch());
-  };
-  state.now = since_start(SteadyClock::now());
-  add_quotas(state);
-  add_clusters(state);
-  add_nodes(state);
-  const std::vector<Attempt> attempts = ledger_.catalog.attempts().unended();
-  std::set<Id> busy;
-  for (const Attempt& attempt : attempts) busy.insert(attempt.job);
-  queue_.refresh(ledger_.catalog, busy);
-  std::erase_if(ledger_.retries, [now = SteadyClock::now()](const auto& each) { return each.second <= now; });
-  std::set<Id> paused;
-  for (const auto& [job, until] : ledger_.retries) paused.insert(job);
-  queue_.pause(paused);
-  for (const Attempt& attempt : attempts) {
-    const auto job = queue_.busy().find(attempt.job);
-    if (job == queue_.busy().end()) continue;
-    scheduler::RunningJob running{.job = job->second, .ending = attempt.state == AttemptState::kEnding};
-    for (const catalog::AttemptNode& node : attempt.nodes) running.nodes.push_back(node.id);
-    const auto live = ledger_.live.find(attempt.id);
-    running.started = live == ledger_.live.end() ? state.now : since_start(live->second.started);
-    state.running.push_back(std::move(running));
-  }
-  return state;
-}
 
 std::vector<resources::OutputDirectory> Dispatcher::output_directories(const catalog::Job& job) {
   catalog::Cluster cluster;
@@ -147,7 +56,7 @@ std::vector<resources::OutputDirectory> Dispatcher::output_directories(const cat
 
 CoresInUse Dispatcher::cores_in_use(const std::string& workspace) {
   const MutexLock lock(ledger_.mutex);
-  const scheduler::State now = state();
+  const scheduler::State now = view_.state(ledger_);
   CoresInUse cores;
   for (const scheduler::RunningJob& running : now.running) {
     const auto cluster = std::ranges::find(now.clusters, running.job.cluster, &scheduler::Cluster::id);
@@ -164,7 +73,7 @@ std::optional<resources::Explanation> Dispatcher::explain(Id job) {
   if (const auto stored = stored_spec(described); !stored.spec) {
     return resources::Explanation{.reason = kUnreadableJob, .message = stored.problem};
   }
-  const scheduler::State now = state();
+  const scheduler::State now = view_.state(ledger_);
   const auto unusable = problem_of(described.cluster);
   const auto paused = ledger_.retries.contains(job);
   if (paused && !unusable) {
@@ -174,7 +83,7 @@ std::optional<resources::Explanation> Dispatcher::explain(Id job) {
         .remedies = {},
         .expected_start = described.retry};
   }
-  const auto found = scheduler::explain(job, now, queue_.waiting());
+  const auto found = scheduler::explain(job, now, view_.waiting());
   if (!found && !paused) return std::nullopt;
   if (unusable) {
     return resources::Explanation{.reason = "clusterUnusable", .message = "its cluster cannot be used: " + *unusable};
