@@ -160,11 +160,13 @@ struct RunStaging::Listed {
 
 RunStaging::Listed RunStaging::list(const std::vector<std::string>& environment) const {
   const store::Credentials known = stage_credentials(sas_, environment);
+  store::WaitNotice notice(store::say_on_stderr("gyre run"));
   Listed listed;
   std::vector<store::Listing> listings;
   for (const std::string& name : sources_) {
     auto source = store::node::open_source_or_store(name, known);
-    listings.push_back({.source = source->name(), .objects = source->list({}, store::StageOptions().patience)});
+    listings.push_back(
+        {.source = source->name(), .objects = source->list({.notice = &notice}, store::StageOptions().patience)});
     listed.sources.push_back(std::move(source));
   }
   listed.manifest =
@@ -173,7 +175,8 @@ RunStaging::Listed RunStaging::list(const std::vector<std::string>& environment)
 }
 
 void RunStaging::bring(const Listed& listed, const fs::path& folder, EndSignals& signals, bool verbose) {
-  const store::StageOptions options{.folder = folder, .workers = usable_cores()};
+  store::WaitNotice notice(store::say_on_stderr("gyre run"));
+  const store::StageOptions options{.folder = folder, .workers = usable_cores(), .notice = &notice};
   const store::Receipt receipt = stage_with_progress(listed.manifest, listed.sources, options, signals, false);
   if (verbose) fmt::print(stderr, "{}", receipt.text());
   if (receipt.complete()) return;

@@ -200,11 +200,12 @@ bool StageCommand::is_upload() const {
 StageCommand::Opened StageCommand::open(const store::Credentials& known) const {
   const store::NamePatterns patterns(include_, exclude_);
   const auto patience = stage_options().patience;
+  store::WaitNotice notice(store::say_on_stderr("gyre stage"));
   Opened opened;
   for (const std::string& given : names_) {
     const auto [name, contents] = without_star(given);
     auto source = store::node::open_source_or_store(name, known);
-    std::vector<store::Object> objects = source->list({}, patience);
+    std::vector<store::Object> objects = source->list({.notice = &notice}, patience);
     const std::string folder = azcopy_ && !contents ? folder_for(name, objects) : "";
     opened.listings.push_back(
         {.source = source->name(), .folder = folder, .objects = patterns.select(std::move(objects), source->name())});
@@ -263,7 +264,10 @@ int StageCommand::print_list(const store::Manifest& manifest) const {
 
 int StageCommand::stage(const store::Manifest& manifest, const Opened& opened) const {
   EndSignals signals;
-  const store::Receipt receipt = stage_with_progress(manifest, opened.sources, stage_options(), signals, quiet_);
+  store::WaitNotice notice(store::say_on_stderr("gyre stage"));
+  store::StageOptions options = stage_options();
+  options.notice = &notice;
+  const store::Receipt receipt = stage_with_progress(manifest, opened.sources, std::move(options), signals, quiet_);
   if (!receipt_.empty()) write_file_atomically(receipt_, as_bytes(receipt.json()));
   if (json_) fmt::print("{}", receipt.json());
   if (!quiet_ && !json_) fmt::print("{}", receipt.text());
@@ -278,6 +282,7 @@ int StageCommand::upload(const store::Manifest& manifest, const Opened& opened, 
     entries.push_back({.source = opened.sources[entry.source].get(), .object = entry.object, .name = entry.target});
   const store::StageOptions options = stage_options();
   EndSignals signals;
+  store::WaitNotice notice(store::say_on_stderr("gyre stage"));
   store::UploadReceipt receipt = upload_with_progress(entries, *target,
                                                       {.compress = !compress_.empty(),
                                                        .encoding = content_encoding_,
@@ -285,7 +290,8 @@ int StageCommand::upload(const store::Manifest& manifest, const Opened& opened, 
                                                        .connections = options.connections,
                                                        .memory_bytes = options.memory_bytes,
                                                        .bytes_per_second = options.bytes_per_second,
-                                                       .patience = options.patience},
+                                                       .patience = options.patience,
+                                                       .notice = &notice},
                                                       signals, quiet_);
   receipt.part = manifest.part;
   if (!receipt_.empty()) write_file_atomically(receipt_, as_bytes(receipt.json()));

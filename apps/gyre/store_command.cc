@@ -192,12 +192,14 @@ int serve(const ServeOptions& options, const Environment& environment) {
   const UniqueFd lock = folder.take();
   if (options.encrypt && options.key_file.empty()) folder.remove_all();  // Nobody has their key any more.
   const store::NamePatterns patterns(options.include, options.exclude);
+  store::WaitNotice notice(store::say_on_stderr("gyre store serve"));
   std::vector<std::unique_ptr<store::Source>> sources;
   std::vector<store::Listing> listings;
   for (const std::string& name : options.sources) {
     auto source = store::open_source(name, store::credentials_from(environment));
-    listings.push_back({.source = source->name(),
-                        .objects = patterns.select(source->list({}, node_options.patience), source->name())});
+    listings.push_back(
+        {.source = source->name(),
+         .objects = patterns.select(source->list({.notice = &notice}, node_options.patience), source->name())});
     sources.push_back(std::move(source));
   }
   node::Catalog catalog(store::make_manifest(std::move(listings), store::Inflation::kNone));

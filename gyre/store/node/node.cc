@@ -34,6 +34,7 @@ Node::Node(Catalog catalog, const std::vector<std::unique_ptr<Source>>& sources,
       peers_(options_.id, options_.key, catalog_.fingerprint(), membership_),
       limit_(options_.connections),
       rate_(options_.bytes_per_second),
+      notice_([this](const std::string& what) { options_.logger->warn("{}", what); }),
       flights_(
           options_.connections, options_.memory_bytes,
           [this](const Piece& chunk, std::span<std::byte> into, const std::stop_token& stop) {
@@ -151,8 +152,11 @@ void Node::fetch_from_source(const Piece& chunk, std::span<std::byte> into, cons
   const ManifestEntry& entry = catalog_.manifest().entries[chunk.entry];
   const std::string& source = catalog_.manifest().sources[entry.source];
   auto reader = take_reader(entry.source, stop);
-  const FetchShared shared{
-      .limit = limit_, .read_bytes = counts_.source_bytes, .setbacks = counts_.setbacks, .patience = options_.patience};
+  const FetchShared shared{.limit = limit_,
+                           .read_bytes = counts_.source_bytes,
+                           .setbacks = counts_.setbacks,
+                           .patience = options_.patience,
+                           .notice = &notice_};
   fetch(shared, source, *reader, entry.object, chunk.offset_bytes, into, stop, [] { return true; });
   give_back(entry.source, std::move(reader));
   if (!entry.object.md5) return;

@@ -114,6 +114,7 @@ class Node {
   NodeCounts counts_;
   TransferLimit limit_;
   RateLimit rate_;
+  WaitNotice notice_;
   std::atomic<bool> has_warned_of_disk_{false};
   Mutex mutex_;
   std::size_t ahead_entry_ GYRE_GUARDED_BY(mutex_) = 0;  ///< Of the next chunk that may have to be fetched ahead.

@@ -239,7 +239,7 @@ class DataFiles::Reading : public data::Folders, public std::enable_shared_from_
   std::shared_ptr<Listing> listing_of(Root& root) const GYRE_EXCLUDES(mutex_) {
     const MutexLock lock(root.mutex);
     if (root.listing || root.missing) return root.listing;
-    const ReadLimits limits{.stop = stop_.get_token()};
+    const ReadLimits limits{.stop = stop_.get_token(), .notice = &notice_};
     auto source = open_source_(root.given);
     std::vector<Object> objects;
     try {
@@ -263,6 +263,7 @@ class DataFiles::Reading : public data::Folders, public std::enable_shared_from_
   const OpenSource open_source_;
   const ReadingOptions options_;
   std::stop_source stop_;
+  mutable WaitNotice notice_{say_on_stderr("gyre")};
   mutable Mutex mutex_;
   mutable std::map<std::string, std::shared_ptr<Root>> roots_ GYRE_GUARDED_BY(mutex_);
   ReadAhead ahead_;  // Last: its threads read from what is above.

@@ -23,7 +23,11 @@ std::unique_ptr<ObjectReader> ObjectRanges::take_reader() {
 
 void ObjectRanges::read(const Object& object, std::uint64_t offset_bytes, std::span<std::byte> into) {
   auto reader = take_reader();
-  const FetchShared shared{.limit = limit_, .read_bytes = read_bytes_, .setbacks = setbacks_, .patience = patience_};
+  const FetchShared shared{.limit = limit_,
+                           .read_bytes = read_bytes_,
+                           .setbacks = setbacks_,
+                           .patience = patience_,
+                           .notice = limits_.notice};
   fetch(shared, source_.name(), *reader, object, offset_bytes, into, limits_.stop, [this] {
     if (!limits_.stop.stop_requested()) return true;
     throw Error(ErrorCode::kAborted, fmt::format("reading from {} was stopped", source_.name()));

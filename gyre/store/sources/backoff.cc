@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kFirst{300};
 constexpr std::chrono::milliseconds kLongest{30'000};
+constexpr std::chrono::milliseconds kLong{3'000};
 
 /// Waits differ from reader to reader; what is read does not depend on them.
 std::uint64_t draw_seed() {
@@ -31,11 +32,12 @@ void Backoff::progress() {
   last_ = kFirst;
 }
 
-bool Backoff::wait(const Setback& setback, const std::stop_token& stop) {
+bool Backoff::wait(const Setback& setback, const std::stop_token& stop, const std::function<void()>& long_wait) {
   const auto span = static_cast<std::uint64_t>(std::max<std::int64_t>(last_.count() * 3 - kFirst.count(), 1));
   last_ = std::min(kFirst + std::chrono::milliseconds(random_.below(span)), kLongest);
   const auto until = SteadyClock::now() + std::max(last_, setback.wait);
   if (until - since_ > patience_) return false;
+  if (long_wait && until - since_ > kLong) long_wait();
   std::mutex mutex;
   std::condition_variable_any stopped;
   std::unique_lock lock(mutex);

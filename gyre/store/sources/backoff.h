@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <stop_token>
 
 #include "gyre/base/clock.h"
@@ -20,8 +21,9 @@ class Backoff {
 
   /// Something arrived: both begin anew.
   void progress();
-  /// Waits; false where it is time to give up, or to stop.
-  bool wait(const Setback& setback, const std::stop_token& stop);
+  /// Waits; false where it is time to give up, or to stop. `long_wait`, which may be empty, is called before a wait
+  /// after which nothing will have arrived for more than three seconds.
+  bool wait(const Setback& setback, const std::stop_token& stop, const std::function<void()>& long_wait = {});
 
  private:
   std::chrono::milliseconds patience_;

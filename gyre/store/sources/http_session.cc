@@ -7,9 +7,11 @@
 #include <charconv>
 #include <cstring>
 #include <filesystem>
+#include <set>
 
 #include "gyre/base/error.h"
 #include "gyre/base/parse.h"
+#include "gyre/base/thread_annotations.h"
 #include "gyre/store/sources/backoff.h"
 #include "gyre/store/sources/curl_library.h"
 #include "gyre/store/sources/text.h"
@@ -23,6 +25,8 @@ constexpr std::size_t kMostHeaders = 200;
 constexpr std::size_t kMostErrorBytes = 64 * 1024;
 constexpr std::size_t kMostDateBytes = 40;
 constexpr std::chrono::milliseconds kMostWait{120'000};
+/// A server that has never answered may be a typing error, for which nobody waits as long as for one that restarts.
+constexpr std::chrono::milliseconds kFirstContact{5'000};
 
 /// Where distributions keep the certificates; libcurl knows the place of the one that it was built on.
 std::optional<std::string> certificates() {
@@ -48,11 +52,39 @@ std::optional<std::uint64_t> number(std::string_view text) {
   return value;
 }
 
+/// The servers that have answered this process.
+class KnownServers {
+ public:
+  void add(const std::string& authority) GYRE_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    known_.insert(authority);
+  }
+  bool has(const std::string& authority) const GYRE_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    return known_.contains(authority);
+  }
+
+ private:
+  mutable Mutex mutex_;
+  std::set<std::string> known_ GYRE_GUARDED_BY(mutex_);
+};
+
+KnownServers& known_servers() {
+  static KnownServers servers;
+  return servers;
+}
+
+std::string authority_of(const std::string& url) {
+  const auto parts = split_url(url);
+  return parts ? parts->authority : url;
+}
+
 /// Failures that are not the network's, and stay.
 std::optional<ErrorCode> lasting(curl::Ending ending) {
   switch (ending) {
     case curl::Ending::kBadUrl: return ErrorCode::kInvalidArgument;
     case curl::Ending::kNotTrusted: return ErrorCode::kAuthentication;
+    case curl::Ending::kNoTls: return ErrorCode::kProtocol;
     case curl::Ending::kNoMemory: return ErrorCode::kResourceExhausted;
     default: return std::nullopt;
   }
@@ -154,10 +186,15 @@ HttpSession::Result HttpSession::perform(const HttpRequest& request, const Body&
   if (transfer.failure) std::rethrow_exception(transfer.failure);
   if (limits_.stop.stop_requested()) throw Error(ErrorCode::kAborted, fmt::format("reading {} was stopped", source_));
   transfer.result.reply.status = outcome.status;
+  if (outcome.status != 0) known_servers().add(authority_of(request.url));
   if (outcome.ending == curl::Ending::kComplete || transfer.result.cut) return std::move(transfer.result);
-  if (const auto error = lasting(outcome.ending))
-    throw Error(*error, fmt::format("cannot read {}: {}", source_, outcome.message));
-  transfer.result.setback = Setback{.reason = outcome.message};
+  if (const auto error = lasting(outcome.ending)) {
+    const bool no_tls = outcome.ending == curl::Ending::kNoTls;
+    throw Error(*error, fmt::format("cannot read {}: {}{}", source_, outcome.message,
+                                    no_tls ? "; what listens there does not speak TLS: is it http://?" : ""));
+  }
+  transfer.result.setback =
+      Setback{.reason = outcome.message, .unreachable = outcome.ending == curl::Ending::kUnreachable};
   return std::move(transfer.result);
 }
 
@@ -200,9 +237,11 @@ WholeReply fetch_whole(HttpSession& session, const std::function<HttpRequest()>&
                        const std::function<std::string(const WholeReply&)>& detail, std::uint64_t limit_bytes,
                        const ReadLimits& limits, std::chrono::milliseconds patience) {
   Backoff backoff(patience);
+  Backoff first_contact(std::min(patience, kFirstContact));
   for (;;) {
     WholeReply whole;
-    const auto result = session.perform(request(), [&](const HttpReply&, std::span<const std::byte> piece) {
+    const HttpRequest asked = request();
+    const auto result = session.perform(asked, [&](const HttpReply&, std::span<const std::byte> piece) {
       if (whole.body.size() + piece.size() > limit_bytes) return std::size_t{0};
       whole.body.insert(whole.body.end(), piece.begin(), piece.end());
       return piece.size();
@@ -214,9 +253,17 @@ WholeReply fetch_whole(HttpSession& session, const std::function<HttpRequest()>&
     }
     if (!result.setback && whole.reply.status >= 200 && whole.reply.status < 300) return whole;
     const Setback setback = result.setback ? *result.setback : setback_of(whole.reply, what, detail(whole));
-    if (!backoff.wait(setback, limits.stop)) {
+    const bool is_new = setback.unreachable && !known_servers().has(authority_of(asked.url));
+    const auto long_wait = [&] {
+      if (limits.notice != nullptr) limits.notice->waits(fmt::format("{}: {}; trying again", what, setback.reason));
+    };
+    if ((is_new ? first_contact : backoff).wait(setback, limits.stop, long_wait)) continue;
+    if (limits.stop.stop_requested()) throw Error(ErrorCode::kAborted, what + " was stopped");
+    if (!is_new)
       throw Error(ErrorCode::kIo, fmt::format("{}: {} (for {} s)", what, setback.reason, patience.count() / 1'000));
-    }
+    throw Error(ErrorCode::kIo, fmt::format("{}: {}; nothing has ever answered there. Are the server's name and its "
+                                            "port right, and does it run?",
+                                            what, setback.reason));
   }
 }
 

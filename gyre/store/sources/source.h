@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "gyre/store/sources/rate_limit.h"
+#include "gyre/store/sources/wait_notice.h"
 
 namespace gyre::store {
 
@@ -33,6 +34,7 @@ struct Setback {
   std::string reason;                 ///< For messages: "503 Server Busy".
   bool overloaded = false;            ///< The source asks for fewer requests.
   std::chrono::milliseconds wait{0};  ///< How long it asks us to wait.
+  bool unreachable = false;           ///< No connection came about.
 };
 
 /// How far a reading came: all of it, or less and why.
@@ -45,6 +47,7 @@ struct ReadOutcome {
 struct ReadLimits {
   std::stop_token stop{};                   ///< Ends what is under way with Error(kAborted).
   RateLimit* rate = nullptr;                ///< Shared by all readers; not owned.
+  WaitNotice* notice = nullptr;             ///< Hears of readings that wait; not owned, may be null.
   std::chrono::milliseconds stall{20'000};  ///< Without a byte for as long, a connection is given up: a Setback.
 };
 

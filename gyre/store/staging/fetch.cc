@@ -38,7 +38,12 @@ bool fetch(const FetchShared& shared, const std::string& source, ObjectReader& r
     }
     ++shared.setbacks;
     if (outcome.setback->overloaded) shared.limit.overloaded();
-    if (!backoff.wait(*outcome.setback, stop) && !stop.stop_requested()) {
+    const auto long_wait = [&] {
+      if (shared.notice != nullptr)
+        shared.notice->waits(fmt::format("nothing of {} arrives from {}: {}; trying again for up to {} s", object.name,
+                                         source, outcome.setback->reason, shared.patience.count() / 1'000));
+    };
+    if (!backoff.wait(*outcome.setback, stop, long_wait) && !stop.stop_requested()) {
       throw Error(ErrorCode::kTimeout, fmt::format("nothing of {} has arrived from {} for {} s: {}", object.name,
                                                    source, shared.patience.count() / 1'000, outcome.setback->reason));
     }

@@ -19,6 +19,7 @@ struct FetchShared {
   std::atomic<std::uint64_t>& read_bytes;
   std::atomic<std::uint64_t>& setbacks;
   std::chrono::milliseconds patience;
+  WaitNotice* notice = nullptr;  ///< As of ReadLimits.
 };
 
 /// Fills `into` with the object's bytes from `offset_bytes` on; tries again with growing waits, from the last byte that

@@ -164,8 +164,11 @@ void Staging::plan() {
 
 std::optional<Bytes> Staging::read(const Piece& piece, ObjectReader& reader, const std::stop_token& stop) {
   const ManifestEntry& entry = manifest_.entries[piece.entry];
-  const FetchShared shared{
-      .limit = limit_, .read_bytes = read_bytes_, .setbacks = setbacks_, .patience = options_.patience};
+  const FetchShared shared{.limit = limit_,
+                           .read_bytes = read_bytes_,
+                           .setbacks = setbacks_,
+                           .patience = options_.patience,
+                           .notice = options_.notice};
   Bytes bytes(piece.size_bytes);
   try {
     if (!fetch(shared, manifest_.sources[entry.source], reader, entry.object, piece.offset_bytes, bytes, stop,

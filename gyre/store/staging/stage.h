@@ -33,6 +33,7 @@ struct StageOptions {
   std::uint64_t memory_bytes = std::uint64_t{1} << 30;
   std::uint64_t bytes_per_second = 0;           ///< 0: no limit.
   std::chrono::milliseconds patience{300'000};  ///< Without a byte of an object for as long, it is given up.
+  WaitNotice* notice = nullptr;                 ///< As of ReadLimits.
   /// Called every 100 ms by the caller's thread; false stops. May be empty.
   std::function<bool(const StageProgress&)> tick{};
 };

@@ -381,7 +381,7 @@ void Upload::check_names(const ObjectPutter& putter) const {
 
 UploadReceipt Upload::run() {
   const auto began = SteadyClock::now();
-  const auto putter = target_.putter({}, options_.patience);
+  const auto putter = target_.putter({.notice = options_.notice}, options_.patience);
   check_names(*putter);
   auto there = putter->list();
   if (!there && !options_.overwrite) {

@@ -30,6 +30,7 @@ struct UploadOptions {
   std::uint64_t memory_bytes = std::uint64_t{1} << 30;  ///< Of blocks that wait.
   std::uint64_t bytes_per_second = 0;                   ///< 0: no limit.
   std::chrono::milliseconds patience{300'000};          ///< A request that fails for so long ends the upload.
+  WaitNotice* notice = nullptr;                         ///< As of ReadLimits.
   /// Called every 100 ms by the caller's thread; false stops. May be empty.
   std::function<bool(const UploadProgress&)> tick{};
 };

@@ -95,13 +95,37 @@ void set_method(CURL* handle, const Request& request) {
   }
 }
 
+/// Whether what TLS libraries say of a handshake is that the other side does not speak their protocol; servers that end
+/// just then cut handshakes off, too.
+bool says_no_tls(std::string_view message) {
+  for (const std::string_view sign :
+       {"wrong version number", "unexpected TLS packet", "unsupported protocol", "protocol version",
+        "packet length too", "http request", "record layer failure"}) {
+    if (message.find(sign) != std::string_view::npos) return true;
+  }
+  return false;
+}
+
 /// Failures that are not the network's stay.
-Ending ending_of(CURLcode code) {
+Ending ending_of(CURLcode code, CURL* handle, std::string_view message) {
   switch (code) {
+    case CURLE_COULDNT_RESOLVE_HOST:
+    case CURLE_COULDNT_RESOLVE_PROXY:
+    case CURLE_COULDNT_CONNECT: return Ending::kUnreachable;
+    case CURLE_OPERATION_TIMEDOUT: {
+      curl_off_t connected_us = 0;
+      ::curl_easy_getinfo(handle, CURLINFO_APPCONNECT_TIME_T, &connected_us);
+      curl_off_t sent_us = 0;
+      ::curl_easy_getinfo(handle, CURLINFO_PRETRANSFER_TIME_T, &sent_us);
+      return connected_us == 0 && sent_us == 0 ? Ending::kUnreachable : Ending::kSetback;
+    }
+    case CURLE_SSL_CONNECT_ERROR: return says_no_tls(message) ? Ending::kNoTls : Ending::kUnreachable;
     case CURLE_OK: return Ending::kComplete;
     case CURLE_URL_MALFORMAT:
     case CURLE_UNSUPPORTED_PROTOCOL: return Ending::kBadUrl;
     case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CERTPROBLEM:
+    case CURLE_SSL_ISSUER_ERROR:
     case CURLE_SSL_CACERT_BADFILE: return Ending::kNotTrusted;
     case CURLE_OUT_OF_MEMORY: return Ending::kNoMemory;
     default: return Ending::kSetback;
@@ -122,11 +146,11 @@ void perform(void* opened, const Request* request, Outcome* outcome) {
   const std::unique_ptr<curl_slist, decltype(&::curl_slist_free_all)> headers(list, &::curl_slist_free_all);
   ::curl_easy_setopt(handle, CURLOPT_HTTPHEADER, headers.get());
   const CURLcode code = ::curl_easy_perform(handle);
-  outcome->ending = ending_of(code);
   outcome->status = transfer.status();
   // libcurl's own text may name the host and the port, never what stands behind them.
   const char* const said = session.message[0] != '\0' ? session.message.data() : ::curl_easy_strerror(code);
   std::snprintf(outcome->message, sizeof outcome->message, "%s", said);
+  outcome->ending = ending_of(code, handle, said);
   ::curl_easy_setopt(handle, CURLOPT_ERRORBUFFER, nullptr);
 }
 

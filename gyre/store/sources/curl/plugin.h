@@ -8,7 +8,7 @@
 // allocation crosses.
 namespace gyre::store::curl {
 
-inline constexpr std::uint32_t kInterfaceVersion = 1;
+inline constexpr std::uint32_t kInterfaceVersion = 2;
 inline constexpr const char* kEntry = "gyre_curl_interface";
 inline constexpr std::size_t kMessageBytes = 256;
 
@@ -34,10 +34,12 @@ struct Request {
 };
 
 enum class Ending : std::int32_t {
-  kComplete,    ///< The reply is whole.
-  kSetback,     ///< The network's failure, which may pass.
-  kBadUrl,      ///< This and the next ones stay.
-  kNotTrusted,  ///< The server's certificate, or ours.
+  kComplete,     ///< The reply is whole.
+  kSetback,      ///< The network's failure, which may pass.
+  kUnreachable,  ///< Another such: no connection came about.
+  kBadUrl,       ///< This and the next ones stay.
+  kNotTrusted,   ///< The server's certificate, or ours.
+  kNoTls,        ///< What listens there speaks no TLS, or none that we know.
   kNoMemory,
 };
 
