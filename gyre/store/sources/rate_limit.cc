@@ -7,7 +7,10 @@
 namespace gyre::store {
 
 void RateLimit::pass(std::uint64_t bytes, const std::stop_token& stop) {
-  if (bytes_per_second_ == 0) return;
+  if (bytes_per_second_ == 0) {
+    passed_bytes_ += bytes;
+    return;
+  }
   const auto cost = std::chrono::duration_cast<SteadyClock::duration>(
       std::chrono::duration<double>(static_cast<double>(bytes) / static_cast<double>(bytes_per_second_)));
   SteadyClock::time_point until;
@@ -20,6 +23,7 @@ void RateLimit::pass(std::uint64_t bytes, const std::stop_token& stop) {
   std::condition_variable_any stopped;
   std::unique_lock lock(mutex);
   stopped.wait_until(lock, stop, until, [] { return false; });
+  passed_bytes_ += bytes;
 }
 
 }  // namespace gyre::store

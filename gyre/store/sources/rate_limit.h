@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <stop_token>
 
@@ -16,9 +17,12 @@ class RateLimit {
 
   /// Waits until `bytes` more may have passed; returns at once where that is asked to stop.
   void pass(std::uint64_t bytes, const std::stop_token& stop) GYRE_EXCLUDES(mutex_);
+  /// How many have passed.
+  std::uint64_t passed_bytes() const { return passed_bytes_; }
 
  private:
   const std::uint64_t bytes_per_second_;
+  std::atomic<std::uint64_t> passed_bytes_{0};
   Mutex mutex_;
   SteadyClock::time_point free_at_ GYRE_GUARDED_BY(mutex_){};
 };

@@ -35,15 +35,13 @@ class Crew {
       ++running_;
     }
     threads_.push_back(start_thread(purpose, [this, body = std::move(body)] {
-      std::exception_ptr failure;
       try {
         body();
       } catch (...) {
-        failure = std::current_exception();
-        stop_.request_stop();
+        note_failure(std::current_exception());
+        stop_.request_stop();  // Only now: those that it ends fail, too, and not for a reason of their own.
       }
       const MutexLock lock(mutex_);
-      if (failure && !failure_) failure_ = failure;
       --running_;
       ended_.notify_all();
     }));
@@ -64,6 +62,11 @@ class Crew {
   }
 
  private:
+  void note_failure(const std::exception_ptr& failure) GYRE_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    if (!failure_) failure_ = failure;
+  }
+
   std::stop_source stop_;
   Mutex mutex_;
   ConditionVariable ended_;

@@ -97,16 +97,27 @@ void ObjectWriter::write_whole(const ManifestEntry& entry, std::span<const std::
   publish(entry, part, crc32c(contents));
 }
 
+void ObjectWriter::keep_beginning(const ManifestEntry& entry, Piece& piece, std::span<const std::byte> stored) {
+  write_stored(entry, piece, stored);
+  piece.kept_bytes += stored.size();
+  piece.kept_crc32c = crc32c(stored, piece.kept_crc32c);
+  log_.add_beginning(StageLog::key_of(manifest_, entry), piece.number, piece.kept_bytes, piece.kept_crc32c);
+}
+
 void ObjectWriter::keep_piece(const ManifestEntry& entry, const Piece& piece, std::span<const std::byte> stored) {
+  write_stored(entry, piece, stored);
+  log_.add_part(StageLog::key_of(manifest_, entry), piece.number, crc32c(stored, piece.kept_crc32c));
+}
+
+void ObjectWriter::write_stored(const ManifestEntry& entry, const Piece& piece, std::span<const std::byte> stored) {
   const std::uint64_t key = StageLog::key_of(manifest_, entry);
   const auto path = folder_.stored_part(key);
   // Before it is made: pieces of an earlier file must not count as parts of this one. Where two threads are here at
   // once, pieces are forgotten, and read again after a kill.
   if (!std::filesystem::exists(path)) log_.begin_parts(key);
   const UniqueFd fd = open_for_writing(path, false);
-  write_at(fd.get(), stored, piece.offset_bytes, path);
+  write_at(fd.get(), stored, piece.offset_bytes + piece.kept_bytes, path);
   begin_writeback(fd.get());
-  log_.add_part(key, piece.number, crc32c(stored));
 }
 
 void ObjectWriter::assemble(const ManifestEntry& entry) {

@@ -33,12 +33,15 @@ class ObjectWriter {
   /// An object of one piece becomes its file. Error(kCorruptData) where it is not what the source has.
   void write_whole(const ManifestEntry& entry, std::span<const std::byte> stored);
 
-  /// Keeps a piece of a large object.
+  /// Keeps what has arrived of a piece that is still under way, behind what is kept already.
+  void keep_beginning(const ManifestEntry& entry, Piece& piece, std::span<const std::byte> stored);
+  /// Keeps a piece of an object: `stored` is what is not kept yet.
   void keep_piece(const ManifestEntry& entry, const Piece& piece, std::span<const std::byte> stored);
   /// All pieces of a large object are there: it becomes its file. Error as write_whole().
   void assemble(const ManifestEntry& entry);
 
  private:
+  void write_stored(const ManifestEntry& entry, const Piece& piece, std::span<const std::byte> stored);
   void check_md5(const ManifestEntry& entry, const Md5& found);
   /// Decompressed, in memory; nothing where it is too large for that.
   std::optional<std::span<const std::byte>> inflate(const ManifestEntry& entry, std::span<const std::byte> stored);

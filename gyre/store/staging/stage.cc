@@ -17,6 +17,7 @@
 #include "gyre/store/staging/crew.h"
 #include "gyre/store/staging/fetch.h"
 #include "gyre/store/staging/object_writer.h"
+#include "gyre/store/staging/pace.h"
 #include "gyre/store/staging/stage_folder.h"
 #include "gyre/store/staging/stage_log.h"
 #include "gyre/store/staging/staging_state.h"
@@ -57,12 +58,20 @@ class Staging {
   /// Decides of every entry what is still to be read.
   void plan();
   void plan_entry(std::size_t number, std::uint64_t& missing_bytes);
+  static bool is_sound(const fs::path& part, std::uint64_t offset_bytes, std::uint64_t size_bytes,
+                       const StageLog::Part& known);
   std::vector<Piece> missing_pieces(std::size_t number, const std::optional<StageLog::Record>& record);
   void check_space(std::uint64_t missing_bytes) const;
 
   void read_pieces(const std::stop_token& stop);
-  /// The bytes of a piece; nothing where the object has failed.
-  std::optional<Bytes> read(const Piece& piece, ObjectReader& reader, const std::stop_token& stop);
+  /// What one thread reads with.
+  struct Tools {
+    std::vector<std::unique_ptr<ObjectReader>> readers;
+    ObjectWriter writer;
+    Pace pace;
+  };
+  /// The last bytes of a piece, those before them being kept; nothing where the object has failed.
+  std::optional<Bytes> read(Piece& piece, Tools& tools, const std::stop_token& stop);
 
   ObjectWriter writer();
   void work(const std::stop_token& stop);
@@ -95,10 +104,15 @@ class Staging {
   bool stopped_ = false;
 };
 
+bool Staging::is_sound(const fs::path& part, std::uint64_t offset_bytes, std::uint64_t size_bytes,
+                       const StageLog::Part& known) {
+  return known.trusted || crc32c_of_file(part, offset_bytes, size_bytes) == known.crc32c;
+}
+
 std::vector<Piece> Staging::missing_pieces(std::size_t number, const std::optional<StageLog::Record>& record) {
   const ManifestEntry& entry = manifest_.entries[number];
   std::vector<Piece> pieces = pieces_of(number, entry.object.size_bytes);
-  if (!record || pieces.size() == 1) return pieces;
+  if (!record || (record->parts.empty() && record->beginnings.empty())) return pieces;
   const std::uint64_t key = StageLog::key_of(manifest_, entry);
   const fs::path part = folder_.stored_part(key);
   std::error_code failure;
@@ -107,13 +121,22 @@ std::vector<Piece> Staging::missing_pieces(std::size_t number, const std::option
   std::erase_if(pieces, [&](const Piece& piece) {
     const auto found = record->parts.find(piece.number);
     if (found == record->parts.end() || piece.offset_bytes + piece.size_bytes > part_bytes) return false;
-    const bool sound =
-        found->second.trusted || crc32c_of_file(part, piece.offset_bytes, piece.size_bytes) == found->second.crc32c;
-    if (!sound) return false;
+    if (!is_sound(part, piece.offset_bytes, piece.size_bytes, found->second)) return false;
     if (!found->second.trusted) log_.add_part(key, piece.number, found->second.crc32c);
     reused_bytes_ += piece.size_bytes;
     return true;
   });
+  for (Piece& piece : pieces) {
+    const auto found = record->beginnings.find(piece.number);
+    if (found == record->beginnings.end()) continue;
+    const StageLog::Part& known = found->second;
+    if (known.bytes >= piece.size_bytes || piece.offset_bytes + known.bytes > part_bytes) continue;
+    if (!is_sound(part, piece.offset_bytes, known.bytes, known)) continue;
+    if (!known.trusted) log_.add_beginning(key, piece.number, known.bytes, known.crc32c);
+    piece.kept_bytes = known.bytes;
+    piece.kept_crc32c = known.crc32c;
+    reused_bytes_ += known.bytes;
+  }
   return pieces;
 }
 
@@ -143,7 +166,7 @@ void Staging::plan_entry(std::size_t number, std::uint64_t& missing_bytes) {
     attempt(number, [&] { writer().assemble(entry); });
     return;
   }
-  for (const Piece& piece : missing) missing_bytes += piece.size_bytes;
+  for (const Piece& piece : missing) missing_bytes += piece.size_bytes - piece.kept_bytes;
   state_.add(number, std::move(missing));
 }
 
@@ -162,35 +185,42 @@ void Staging::plan() {
   state_.seal();
 }
 
-std::optional<Bytes> Staging::read(const Piece& piece, ObjectReader& reader, const std::stop_token& stop) {
+std::optional<Bytes> Staging::read(Piece& piece, Tools& tools, const std::stop_token& stop) {
   const ManifestEntry& entry = manifest_.entries[piece.entry];
   const FetchShared shared{.limit = limit_,
                            .read_bytes = read_bytes_,
                            .setbacks = setbacks_,
                            .patience = options_.patience,
                            .notice = options_.notice};
-  Bytes bytes(piece.size_bytes);
-  try {
-    if (!fetch(shared, manifest_.sources[entry.source], reader, entry.object, piece.offset_bytes, bytes, stop,
-               [&] { return !state_.has_failed(piece.entry); })) {
+  const auto wanted = [&] { return !state_.has_failed(piece.entry); };
+  for (;;) {
+    const std::uint64_t left = piece.size_bytes - piece.kept_bytes;
+    Bytes bytes(std::min(left, tools.pace.next_bytes()));
+    const auto began = SteadyClock::now();
+    try {
+      if (!fetch(shared, manifest_.sources[entry.source], *tools.readers[entry.source], entry.object,
+                 piece.offset_bytes + piece.kept_bytes, bytes, stop, wanted)) {
+        return std::nullopt;
+      }
+    } catch (const Error& error) {
+      // A source that is silent is no fault of one object.
+      if (!concerns_object(error.code())) throw;
+      state_.failed(piece.entry, error.what());
       return std::nullopt;
     }
-  } catch (const Error& error) {
-    // A source that is silent is no fault of one object.
-    if (!concerns_object(error.code())) throw;
-    state_.failed(piece.entry, error.what());
-    return std::nullopt;
+    tools.pace.arrived(bytes.size(), SteadyClock::now() - began);
+    if (bytes.size() == left) return bytes;
+    tools.writer.keep_beginning(entry, piece, bytes);
   }
-  return bytes;
 }
 
 void Staging::read_pieces(const std::stop_token& stop) {
-  const ReadLimits limits{.stop = stop, .rate = &rate_};
-  std::vector<std::unique_ptr<ObjectReader>> readers(sources_.size());
-  while (const auto piece = state_.next_piece(stop)) {
+  const ReadLimits limits{.stop = stop, .rate = &rate_, .notice = options_.notice};
+  Tools tools{.readers = std::vector<std::unique_ptr<ObjectReader>>(sources_.size()), .writer = writer(), .pace = {}};
+  while (auto piece = state_.next_piece(stop)) {
     const std::size_t source = manifest_.entries[piece->entry].source;
-    if (!readers[source]) readers[source] = sources_[source]->reader(limits);
-    auto bytes = read(*piece, *readers[source], stop);
+    if (!tools.readers[source]) tools.readers[source] = sources_[source]->reader(limits);
+    auto bytes = read(*piece, tools, stop);
     if (bytes) {
       state_.arrived({.piece = *piece, .bytes = std::move(*bytes)});
     } else {
@@ -213,7 +243,7 @@ void Staging::handle(const Arrived& arrived, ObjectWriter& writer) {
   const std::size_t number = arrived.piece.entry;
   const ManifestEntry& entry = manifest_.entries[number];
   if (state_.has_failed(number)) return;
-  if (arrived.piece.size_bytes == entry.object.size_bytes) {
+  if (arrived.bytes.size() == entry.object.size_bytes) {
     attempt(number, [&] { writer.write_whole(entry, arrived.bytes); });
     return;
   }
@@ -235,7 +265,7 @@ void Staging::work(const std::stop_token& stop) {
 }
 
 StageProgress Staging::progress() const {
-  const std::uint64_t read = read_bytes_;
+  const std::uint64_t read = std::max<std::uint64_t>(read_bytes_, rate_.passed_bytes());  // Also of what is under way.
   const std::uint64_t total = manifest_.stored_bytes();
   return {.done_bytes = std::min(total, present_bytes_ + reused_bytes_ + read),
           .total_bytes = total,

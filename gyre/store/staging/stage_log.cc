@@ -86,7 +86,9 @@ void StageLog::read() {
   };
   for (auto& [key, record] : records_) {
     if (record.done) record.done->trusted = is_trusted(record.done->line);
-    for (auto& [part_number, part] : record.parts) part.trusted = is_trusted(part.line);
+    for (auto* parts : {&record.parts, &record.beginnings}) {
+      for (auto& [part_number, part] : *parts) part.trusted = is_trusted(part.line);
+    }
   }
 }
 
@@ -110,8 +112,12 @@ void StageLog::read_line(std::size_t number, const std::string& words, std::vect
   Done done{.line = number};
   if (std::sscanf(words.c_str(), "part %" SCNx64 " %" SCNu32 " %" SCNx32, &key, &part_number, &part.crc32c) == 3) {
     records_[key].parts[part_number] = part;
+  } else if (std::sscanf(words.c_str(), "beginning %" SCNx64 " %" SCNu32 " %" SCNu64 " %" SCNx32, &key, &part_number,
+                         &part.bytes, &part.crc32c) == 4) {
+    records_[key].beginnings[part_number] = part;
   } else if (std::sscanf(words.c_str(), "begun %" SCNx64, &key) == 1) {
     records_[key].parts.clear();
+    records_[key].beginnings.clear();
   } else if (std::sscanf(words.c_str(), "done %" SCNx64 " %" SCNu64 " %" SCNd64 " %" SCNx32, &key, &done.bytes,
                          &done.changed_ns, &done.crc32c) == 4) {
     records_[key] = {.done = done};
@@ -126,6 +132,10 @@ void StageLog::append(const std::string& words) {
 
 void StageLog::add_part(std::uint64_t key, std::uint32_t part, std::uint32_t crc32c) {
   append(fmt::format("part {:016x} {} {:08x}", key, part, crc32c));
+}
+
+void StageLog::add_beginning(std::uint64_t key, std::uint32_t part, std::uint64_t bytes, std::uint32_t crc32c) {
+  append(fmt::format("beginning {:016x} {} {} {:08x}", key, part, bytes, crc32c));
 }
 
 void StageLog::add_done(std::uint64_t key, const Done& done) {

@@ -38,10 +38,12 @@ class StageLog {
     std::uint32_t crc32c = 0;
     bool trusted = false;
     std::size_t line = 0;
+    std::uint64_t bytes = 0;  ///< Of a beginning.
   };
   struct Record {
     std::optional<Done> done;
     std::map<std::uint32_t, Part> parts{};
+    std::map<std::uint32_t, Part> beginnings{};  ///< Of pieces that were still under way.
   };
 
   /// In `folder`, which exists. Error(kIo); kInvalidArgument where another process is staging there.
@@ -53,6 +55,9 @@ class StageLog {
   /// The file of its pieces was made: it is empty.
   void begin_parts(std::uint64_t key) GYRE_EXCLUDES(mutex_);
   void add_part(std::uint64_t key, std::uint32_t part, std::uint32_t crc32c) GYRE_EXCLUDES(mutex_);
+  /// So many bytes of its beginning have arrived.
+  void add_beginning(std::uint64_t key, std::uint32_t part, std::uint64_t bytes, std::uint32_t crc32c)
+      GYRE_EXCLUDES(mutex_);
   /// Its pieces are there no more.
   void add_done(std::uint64_t key, const Done& done) GYRE_EXCLUDES(mutex_);
   /// Before and after everything that had been written until begin_sync() was brought to the disk.

@@ -14,6 +14,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <thread>
 
 #include "gyre/base/boot.h"
 #include "gyre/base/checksum.h"
@@ -21,6 +22,7 @@
 #include "gyre/base/file.h"
 #include "gyre/base/random.h"
 #include "gyre/data/formats/inflate.h"
+#include "gyre/store/staging/crew.h"
 #include "gyre/store/staging/patterns.h"
 #include "gyre/store/staging/shards.h"
 #include "gyre/store/staging/stage_log.h"
@@ -98,6 +100,52 @@ class FaultySource : public Source {
   std::map<std::string, Bytes> objects_;
   mutable std::mutex mutex_;
   mutable Random random_;
+};
+
+/// Shares a source that the test keeps.
+class SourceView : public Source {
+ public:
+  explicit SourceView(FaultySource& source) : source_(source) {}
+  const std::string& name() const override { return source_.name(); }
+  std::vector<Object> list(const ReadLimits& limits, std::chrono::milliseconds patience) override {
+    return source_.list(limits, patience);
+  }
+  std::unique_ptr<ObjectReader> reader(const ReadLimits& limits) const override { return source_.reader(limits); }
+
+ private:
+  FaultySource& source_;
+};
+
+/// One object, whose second half arrives when `may_end` is set.
+class HaltingSource : public Source {
+ public:
+  explicit HaltingSource(const std::atomic<bool>& may_end) : may_end_(may_end) {}
+  const std::string& name() const override { return name_; }
+  std::vector<Object> list(const ReadLimits&, std::chrono::milliseconds) override {
+    return {{.name = "a", .size_bytes = 1'000, .version = "1"}};
+  }
+  std::unique_ptr<ObjectReader> reader(const ReadLimits& limits) const override {
+    return std::make_unique<Reader>(limits, may_end_);
+  }
+
+ private:
+  class Reader : public ObjectReader {
+   public:
+    Reader(const ReadLimits& limits, const std::atomic<bool>& may_end) : limits_(limits), may_end_(may_end) {}
+    ReadOutcome read(const Object&, std::uint64_t, std::span<std::byte> into) override {
+      limits_.rate->pass(into.size() / 2, limits_.stop);
+      for (int i = 0; i < 1'000 && !may_end_; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      limits_.rate->pass(into.size() / 2, limits_.stop);
+      return {.bytes = into.size()};
+    }
+
+   private:
+    ReadLimits limits_;
+    const std::atomic<bool>& may_end_;
+  };
+
+  std::string name_ = "halting";
+  const std::atomic<bool>& may_end_;
 };
 
 std::map<std::string, Bytes> files_below(const fs::path& folder) {
@@ -336,6 +384,65 @@ TEST(Shards, GiveEachObjectToOneNodeForEveryNumberOfNodes) {
       if (rule == ShardRule::kSize) {
         EXPECT_LE(most - least, 1'000U + count);
       }
+    }
+  }
+}
+
+TEST(Stage, goes_on_inside_an_object_that_was_under_way) {
+  // On a slow link the beginnings of some large objects are all that has arrived after minutes.
+  TemporaryFolder folder;
+  Random random(7);
+  const Bytes object = random_bytes(random, 24 * kMiB);
+  FaultySource source({{"a", object}}, 1);
+  source.fails = false;
+  source.stop_after = 20 * kMiB;
+  const Manifest manifest =
+      make_manifest({{.source = source.name(), .objects = source.list({}, {})}}, Inflation::kNone);
+  const auto run = [&] {
+    std::vector<std::unique_ptr<Source>> sources;
+    sources.push_back(std::make_unique<SourceView>(source));
+    return stage(manifest, sources, {.folder = folder.path, .connections = 1});
+  };
+  EXPECT_THROW(run(), Error);
+  source.stop_after = ~std::uint64_t{0};
+  const Receipt receipt = run();
+  EXPECT_EQ(receipt.reused_bytes, 2 * kMiB);
+  EXPECT_EQ(receipt.read_bytes, 22 * kMiB);
+  EXPECT_EQ(files_below(folder.path).at("a"), object);
+}
+
+TEST(Stage, counts_bytes_while_they_arrive) {
+  TemporaryFolder folder;
+  std::atomic<bool> seen{false};
+  std::vector<std::unique_ptr<Source>> sources;
+  sources.push_back(std::make_unique<HaltingSource>(seen));
+  const Manifest manifest =
+      make_manifest({{.source = "halting", .objects = sources.front()->list({}, {})}}, Inflation::kNone);
+  const Receipt receipt = stage(manifest, sources, {.folder = folder.path, .tick = [&](const StageProgress& progress) {
+                                                      if (progress.done_bytes == 500) seen = true;
+                                                      return true;
+                                                    }});
+  EXPECT_TRUE(seen);
+  EXPECT_TRUE(receipt.complete());
+}
+
+TEST(Crew, reports_the_failure_that_stopped_it) {
+  // Those that are stopped by it fail, too: "was stopped" would hide why.
+  for (int round = 0; round < 50; ++round) {
+    Crew crew;
+    for (int i = 0; i < 8; ++i) {
+      crew.start("waiting", [stop = crew.stop()] {
+        while (!stop.stop_requested()) std::this_thread::yield();
+        throw Error(ErrorCode::kAborted, "was stopped");
+      });
+    }
+    crew.start("failing", [] { throw Error(ErrorCode::kAuthentication, "the cause"); });
+    while (!crew.wait(std::chrono::milliseconds(1'000))) {
+    }
+    try {
+      std::rethrow_exception(crew.failure());
+    } catch (const Error& error) {
+      ASSERT_EQ(error.code(), ErrorCode::kAuthentication);
     }
   }
 }

@@ -20,6 +20,8 @@ struct Piece {
   std::uint32_t number = 0;
   std::uint64_t offset_bytes = 0;
   std::uint64_t size_bytes = 0;
+  std::uint64_t kept_bytes = 0;  ///< Of its beginning, which is on the disk already.
+  std::uint32_t kept_crc32c = 0;
 };
 
 /// Objects of at most 64 MiB are one piece, larger ones pieces of 16 MiB. An empty object is one empty piece.
@@ -29,7 +31,7 @@ Piece piece_of(std::size_t entry, std::uint64_t size_bytes, std::uint32_t number
 /// All of them.
 std::vector<Piece> pieces_of(std::size_t entry, std::uint64_t size_bytes);
 
-/// A piece, and its bytes.
+/// A piece, and its bytes behind those that are kept.
 struct Arrived {
   Piece piece;
   Bytes bytes;
