@@ -33,6 +33,13 @@ std::string without_slash(std::string name) {
   return name;
 }
 
+/// Whether it is not a file that is missing, which may be looked for in vain, but the whole bucket or container.
+bool lacks_container(const Error& error) {
+  const std::string_view said = error.what();
+  return said.find("NoSuchBucket") != std::string_view::npos ||
+         said.find("ContainerNotFound") != std::string_view::npos;
+}
+
 /// What one URL names, once it is listed.
 struct Listing {
   std::unique_ptr<Source> source;
@@ -245,7 +252,7 @@ class DataFiles::Reading : public data::Folders, public std::enable_shared_from_
     try {
       objects = source->list(limits, options_.patience);
     } catch (const Error& error) {
-      if (error.code() != ErrorCode::kNotFound) throw;
+      if (error.code() != ErrorCode::kNotFound || lacks_container(error)) throw;
       root.missing = true;
       return nullptr;
     }

@@ -179,5 +179,30 @@ TEST_F(ReadAheadTest, an_error_of_the_source_is_the_readers) {
   EXPECT_EQ(ahead.used_bytes(), 0U);
 }
 
+/// A source that is not there, for the reason that its server gives.
+class MissingSource : public Source {
+ public:
+  explicit MissingSource(std::string reason) : reason_(std::move(reason)) {}
+  const std::string& name() const override { return reason_; }
+  std::vector<Object> list(const ReadLimits&, std::chrono::milliseconds) override {
+    throw Error(ErrorCode::kNotFound, reason_);
+  }
+  std::unique_ptr<ObjectReader> reader(const ReadLimits&) const override { return nullptr; }
+
+ private:
+  std::string reason_;
+};
+
+TEST(DataFiles, a_missing_bucket_is_no_missing_file) {
+  // Else a typing error in its name reads as if the data were not there.
+  const auto kind = [](const std::string& reason) {
+    const DataFiles files([&](const std::string&) { return std::make_unique<MissingSource>(reason); });
+    return files.opener().folders().kind("s3://buckt/x");
+  };
+  EXPECT_EQ(kind("the server does not have it (404)"), data::FileKind::kMissing);
+  EXPECT_THAT([&] { kind("the server does not have it (404 NoSuchBucket)"); },
+              ::testing::ThrowsMessage<Error>(::testing::HasSubstr("NoSuchBucket")));
+}
+
 }  // namespace
 }  // namespace gyre::store
