@@ -305,6 +305,12 @@ int StageCommand::run(const std::vector<std::string>& environment) {
   take_azcopy_words();
   check_words();
   const store::Credentials known = stage_credentials(sas_, environment);
+  std::vector<std::string> places = names_;
+  if (!folder_.empty()) places.push_back(folder_);
+  if (!sas_.empty() && std::ranges::none_of(places, [&](const auto& name) { return store::is_of_azure(name, known); }))
+    throw UsageError(
+        "--sas is for Azure Storage, and nothing here is known to be: name it as az://CONTAINER/PATH, by its endpoint "
+        "in AZURE_STORAGE_CONNECTION_STRING (BlobEndpoint=…), or append the SAS to the URL");
   Opened opened = open(known);
   const store::Inflation inflation = decompress_by_suffix_ ? store::Inflation::kBySuffix
                                      : decompress_         ? store::Inflation::kByEncoding

@@ -315,6 +315,19 @@ TEST(Open, SendsNoSecretToAHostThatOnlyLooksLikeAzures) {
   EXPECT_EQ(said("https://a.blob.core.example.com/c?" + sas, {.azure_sas = "other"}), "nothing was thrown");
 }
 
+TEST(Open, TakesAnEmulatorOnThisMachineForAzureWhereASasIsGivenForIt) {
+  const std::string sas = "sv=1&se=2030-01-01&sp=rl&sig=secret";
+  const std::string url = "http://127.0.0.1:10000/me/c/";
+  const Credentials given{.azure_sas = sas, .sas_is_for_all = true};
+  EXPECT_TRUE(is_of_azure(url, given));
+  EXPECT_EQ(open_source(url, given)->name(), "http://127.0.0.1:10000/me/c") << "a container has no '/' behind";
+  EXPECT_TRUE(is_of_azure(url, {.azure_account = "me", .azure_sas = sas}));
+  EXPECT_FALSE(is_of_azure(url, {.azure_account = "other", .azure_sas = sas}));
+  EXPECT_FALSE(is_of_azure(url, {}));
+  for (const std::string other : {"http://127.0.0.1.example.com/me/c/", "http://host:10000/me/c/", "http://[::1]/me/"})
+    EXPECT_FALSE(is_of_azure(other, given)) << other;
+}
+
 TEST(Open, NamesSourcesWithoutTheirSecrets) {
   const std::string sas = "?sv=1&se=2030-01-01&sp=rl&sig=secret";
   EXPECT_EQ(open_source("https://a.blob.core.windows.net/c/d/" + sas, {})->name(),

@@ -108,12 +108,23 @@ bool is_azure_host(std::string_view authority, const AzureAccount& account) {
          (!account.suffix.empty() && suffix == account.suffix);
 }
 
+/// Whether a URL in path style is that of an emulator on this machine, for which the SAS was given: by --sas, or by the
+/// environment with the account's name.
+bool is_emulator(const UrlParts& url, const std::string& name, const AzureAccount& account,
+                 const Credentials& credentials) {
+  const std::string host = host_of(url.authority);
+  const bool is_here =
+      host == "localhost" || (host.starts_with("127.") && host.find_first_not_of("0123456789.") == std::string::npos);
+  return is_here && !account.sas.empty() && (credentials.sas_is_for_all || name == account.name);
+}
+
 /// The credentials for `url`, in whose query the person may have written a SAS for it.
 AzureIdentity identity_of(const std::string& source, const UrlParts& url, const AzureAccount& account,
                           const AzurePlace& place, const Credentials& credentials) {
   if (!url.query.empty()) return {.sas = Sas::parse(url.query)};
   const bool named = place.endpoint == account.endpoint;
-  if (!named && !is_azure_host(split_url(place.endpoint)->authority, account)) {
+  if (!named && !is_azure_host(split_url(place.endpoint)->authority, account) &&
+      !is_emulator(*split_url(place.endpoint), place.account, account, credentials)) {
     if (!account.has_secret()) return {};
     throw wrong(
         source,
@@ -206,7 +217,8 @@ bool has_sas(const std::string& query) {
 
 /// The account and its endpoint, where a URL of HTTP is one of Azure Storage's: in host style, or in the path style of
 /// the endpoint that the connection string names, or of an emulator where a SAS follows.
-std::optional<AzurePlace> azure_place(const std::string& source, const UrlParts& url, const AzureAccount& account) {
+std::optional<AzurePlace> azure_place(const std::string& source, const UrlParts& url, const AzureAccount& account,
+                                      const Credentials& credentials) {
   const std::string origin = url.scheme + "://" + url.authority;
   const std::string whole = origin + url.path;
   if (!account.endpoint.empty() && whole.starts_with(account.endpoint + "/")) {
@@ -216,17 +228,18 @@ std::optional<AzurePlace> azure_place(const std::string& source, const UrlParts&
   if (is_azure_host(url.authority, account) || host.find(kBlobHost) != std::string::npos) {
     return place_of(source, origin, host.substr(0, host.find('.')), url.path, url.is_encoded);
   }
-  if (!has_sas(url.query)) return std::nullopt;
   const std::size_t begin = std::min<std::size_t>(1, url.path.size());
   const std::size_t end = std::min(url.path.find('/', 1), url.path.size());
   const std::string name = decode(url.path.substr(begin, end - std::min(begin, end)));
+  const bool has_container = url.path.find_first_not_of('/', end) != std::string::npos;
+  if (!has_sas(url.query) && !(has_container && is_emulator(url, name, account, credentials))) return std::nullopt;
   return place_of(source, origin + url.path.substr(0, end), name, url.path.substr(end), url.is_encoded);
 }
 
 /// An Azure container under a URL of HTTP; nothing for other servers.
 std::unique_ptr<Source> open_azure_url(const std::string& source, const UrlParts& url, const Credentials& credentials) {
   const AzureAccount account = account_of(credentials);
-  std::optional<AzurePlace> place = azure_place(source, url, account);
+  std::optional<AzurePlace> place = azure_place(source, url, account, credentials);
   if (!place) return nullptr;
   AzureIdentity identity = identity_of(source, url, account, *place, credentials);
   return open_azure_blob(std::move(*place), std::move(identity));
@@ -286,6 +299,13 @@ Credentials credentials_from(const std::vector<std::string>& environment) {
           .aws_keys = aws_keys_from(first_of),
           .s3_endpoint = first_of({"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"}),
           .aws_region = first_of({"AWS_REGION", "AWS_DEFAULT_REGION"})};
+}
+
+bool is_of_azure(const std::string& name, const Credentials& credentials) {
+  const auto url = name.starts_with('@') ? std::nullopt : split_url(name);
+  if (!url || url->scheme == "file" || url->scheme == "s3" || url->scheme == kStoreScheme) return false;
+  if (url->scheme != "http" && url->scheme != "https") return true;
+  return azure_place(name, *url, account_of(credentials), credentials).has_value();
 }
 
 std::unique_ptr<Source> open_source(const std::string& name, const Credentials& credentials) {

@@ -55,10 +55,14 @@ Credentials credentials_from(const std::vector<std::string>& environment);
 /// (split_url()).
 ///
 /// A SAS or a key of the credentials goes to Azure's own endpoints alone, and to the one that the connection string
-/// names; a SAS in a URL to that URL's server. Redirects are not followed: they are errors.
+/// names; a SAS that was given for the sources themselves, or for the account that the URL names, also to an emulator
+/// on this machine; a SAS in a URL to that URL's server. Redirects are not followed: they are errors.
 ///
 /// Error(kInvalidArgument) says what is wrong with a name; kNotFound for an `@FILE` that is not there. Nothing is read
 /// from the source yet.
 std::unique_ptr<Source> open_source(const std::string& name, const Credentials& credentials);
+
+/// Whether such a name is one of Azure Storage's. Error(kInvalidArgument) as open_source().
+bool is_of_azure(const std::string& name, const Credentials& credentials);
 
 }  // namespace gyre::store
