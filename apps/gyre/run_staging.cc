@@ -111,7 +111,10 @@ void RunStaging::add_options(CLI::App& verb) {
   verb.add_option("--stage-dir", parent_, "Where the folder is made (default: TMPDIR, or /tmp)")
       ->type_name("DIR")
       ->group(kGroup);
-  verb.add_flag("--stage-keep", keep_, "Bring it to --stage-dir itself, and keep it there for the next run")
+  verb.add_flag(
+          "--stage-keep", keep_,
+          "Bring it to --stage-dir itself, and keep it there for the next run; what else was staged there before is "
+          "removed")
       ->group(kGroup);
   verb.add_flag("--stage-decompress", decompress_, "Decompress it, as `gyre stage --decompress-by-suffix`")
       ->group(kGroup);
@@ -176,9 +179,11 @@ RunStaging::Listed RunStaging::list(const std::vector<std::string>& environment)
 
 void RunStaging::bring(const Listed& listed, const fs::path& folder, EndSignals& signals, bool verbose) {
   store::WaitNotice notice(store::say_on_stderr("gyre run"));
-  const store::StageOptions options{.folder = folder, .workers = usable_cores(), .notice = &notice};
+  const store::StageOptions options{
+      .folder = folder, .workers = usable_cores(), .notice = &notice, .leftovers = store::Leftovers::kRemoveAll};
   const store::Receipt receipt = stage_with_progress(listed.manifest, listed.sources, options, signals, false);
   if (verbose) fmt::print(stderr, "{}", receipt.text());
+  for (const std::string& note : receipt.notes()) fmt::print(stderr, "gyre run: {}\n", cli::printable(note));
   if (receipt.complete()) return;
   throw Error(ErrorCode::kCorruptData, fmt::format("{} of {} files did not arrive: {}", receipt.failed.size(),
                                                    receipt.files, cli::printable(receipt.failed.front().second)));

@@ -121,7 +121,8 @@ StageCommand::StageCommand(CLI::App& app)
   add_upload_options();
   verb_
       ->add_option("--overwrite", overwrite_,
-                   "Whether files that are there already, and differ, are replaced (default: true); false keeps every "
+                   "Whether files that are there already, and differ, are replaced, and those that an earlier call has "
+                   "brought and the source no longer has removed (default: true); false keeps every "
                    "file that is there, also an older one that came from here")
       ->check(CLI::IsMember({"true", "false"}));
   verb_
@@ -227,7 +228,9 @@ store::StageOptions StageCommand::stage_options() const {
           .workers = usable_cores(),
           .memory_bytes = parse_bytes(memory_, "--memory"),
           .bytes_per_second = static_cast<std::uint64_t>(parse_cap(cap_mbps_) * 1e6 / 8),
-          .patience = std::chrono::seconds(parse_integer(patience_, "--give-up-after", 1, kMostPatienceSeconds))};
+          .patience = std::chrono::seconds(parse_integer(patience_, "--give-up-after", 1, kMostPatienceSeconds)),
+          .leftovers = azcopy_ || overwrite_ != "true" ? store::Leftovers::kStay : store::Leftovers::kRemoveOfTheSet,
+          .selection = include_.empty() && exclude_.empty() ? "" : fmt::format("{}\n{}", include_, exclude_)};
 }
 
 int StageCommand::print_list_as_json(const store::Manifest& manifest) const {
@@ -271,6 +274,7 @@ int StageCommand::stage(const store::Manifest& manifest, const Opened& opened) c
   if (!receipt_.empty()) write_file_atomically(receipt_, as_bytes(receipt.json()));
   if (json_) fmt::print("{}", receipt.json());
   if (!quiet_ && !json_) fmt::print("{}", receipt.text());
+  for (const std::string& note : receipt.notes()) fmt::print(stderr, "gyre stage: {}\n", cli::printable(note));
   for (const auto& [file, reason] : receipt.failed) fmt::print(stderr, "gyre stage: {}\n", cli::printable(reason));
   return receipt.complete() ? 0 : 1;
 }

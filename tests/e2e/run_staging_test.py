@@ -179,7 +179,7 @@ def test_what_a_killed_launcher_leaves_is_removed_by_the_next_one(run: Run) -> N
     assert run.folders() == []
 
 
-def test_a_kept_set_is_not_read_again(run: Run, tmp_path: Path) -> None:
+def test_a_kept_set_is_not_read_again_and_loses_what_the_source_has_lost(run: Run, tmp_path: Path) -> None:
     files = some_files(5)
     place = tmp_path / "scratch/set"
     with fault_server(files) as server:
@@ -190,7 +190,13 @@ def test_a_kept_set_is_not_read_again(run: Run, tmp_path: Path) -> None:
             )  # fmt: skip
             assert done.returncode == 0, done.stderr
             assert server.sent_bytes == sum(map(len, files.values()))
-    assert {path.name for path in place.iterdir()} == {*files, ".gyre-stage"}
+        assert {path.name for path in place.iterdir()} == {*files, ".gyre-stage"}
+        del files["part_003.bin"], server.files["part_003.bin"]
+        (place / "mine").write_text("never staged")
+        done = run("--stage", server.url, "--stage-dir", place, "--stage-keep", "--", "true")
+    assert {path.name for path in place.iterdir()} == {*files, "mine", ".gyre-stage"}
+    assert "this set does not have: part_003.bin\n" in done.stderr
+    assert "1 file not of this set, left there: mine\n" in done.stderr
 
 
 @needs_azurite

@@ -145,7 +145,7 @@ void ObjectWriter::inflate_part(const ManifestEntry& entry) {
 
 void ObjectWriter::publish(const ManifestEntry& entry, const std::filesystem::path& part, std::uint32_t crc32c) {
   const StageLog::Done done = folder_.publish(part, entry.target, crc32c);
-  log_.add_done(StageLog::key_of(manifest_, entry), done);
+  log_.add_done(StageLog::key_of(manifest_, entry), done, entry.target);
   counts_.bytes += done.bytes;
 }
 

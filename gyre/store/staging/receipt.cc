@@ -15,6 +15,13 @@ std::string count(std::uint64_t number, const char* noun) {
   return fmt::format("{} {}{}", number, noun, number == 1 ? "" : "s");
 }
 
+std::string first_of(const std::vector<std::string>& names) {
+  constexpr std::size_t kMostShown = 5;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(names.size(), kMostShown); ++i) text += (i > 0 ? ", " : "") + names[i];
+  return text + (names.size() > kMostShown ? ", …" : "");
+}
+
 }  // namespace
 
 nlohmann::ordered_json json_of(const std::optional<PartOf>& part) {
@@ -47,9 +54,26 @@ std::string Receipt::json() const {
                                           {"checked_gzip", checked_gzip},
                                           {"setbacks", setbacks},
                                           {"seconds", seconds},
+                                          {"removed", leftovers.removed},
+                                          {"other_files", leftovers.others},
                                           {"failed", failures}};
   // Names are the sources', in whatever encoding.
   return receipt.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+std::vector<std::string> Receipt::notes() const {
+  std::vector<std::string> notes;
+  if (const auto& names = leftovers.removed; !names.empty()) {
+    notes.push_back(
+        fmt::format("removed from {}: {} that an earlier staging had brought and this set does not have: {}", folder,
+                    count(names.size(), "file"), first_of(names)));
+  }
+  if (const auto& names = leftovers.others; !names.empty()) {
+    notes.push_back(fmt::format("{} also holds {}{} not of this set, left there: {}", folder,
+                                names.size() < kMostOthers ? "" : "more than ", count(names.size(), "file"),
+                                first_of(names)));
+  }
+  return notes;
 }
 
 std::string Receipt::text() const {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "gyre/store/staging/leftovers.h"
 #include "gyre/store/staging/manifest.h"
 
 namespace gyre::store {
@@ -37,10 +38,14 @@ struct Receipt {
 
   std::vector<std::pair<std::string, std::string>> failed{};  ///< Files, and why.
 
+  FoundLeftovers leftovers{};  ///< Files in the folder that the manifest does not have.
+
   bool complete() const { return failed.empty(); }
   std::string json() const;
   /// For people, several lines.
   std::string text() const;
+  /// What a person has to know of the leftovers: a line for what was removed, and one for what is there in addition.
+  std::vector<std::string> notes() const;
 };
 
 }  // namespace gyre::store

@@ -48,6 +48,7 @@ class Staging {
         options_(options),
         folder_(options.folder),
         log_(folder_.own()),
+        set_(set_of(manifest, options.selection)),
         state_(manifest.entries.size(), options.memory_bytes),
         limit_(options.connections),
         rate_(options.bytes_per_second) {}
@@ -89,6 +90,7 @@ class Staging {
   const StageOptions& options_;
   StageFolder folder_;
   StageLog log_;
+  const std::uint64_t set_;
   StagingState state_;
   TransferLimit limit_;
   RateLimit rate_;
@@ -147,7 +149,9 @@ void Staging::plan_entry(std::size_t number, std::uint64_t& missing_bytes) {
     ++present_files_;
     present_bytes_ += entry.object.size_bytes;
     present_written_bytes_ += record->done->bytes;
-    if (!record->done->trusted) log_.add_done(StageLog::key_of(manifest_, entry), *record->done);
+    const auto known = log_.brought().find(entry.target);
+    if (!record->done->trusted || known == log_.brought().end() || known->second.set != set_)
+      log_.add_done(StageLog::key_of(manifest_, entry), *record->done, entry.target);
     return;
   }
   std::error_code failure;
@@ -322,6 +326,7 @@ Receipt Staging::receipt(SteadyClock::duration took) const {
 
 Receipt Staging::run() {
   const auto began = SteadyClock::now();
+  log_.begin_set(set_);
   plan();
   std::exception_ptr failure;
   {
@@ -337,7 +342,10 @@ Receipt Staging::run() {
     throw Error(ErrorCode::kAborted, "stopped; what has arrived stays, and the same command goes on from there");
   if (failure) std::rethrow_exception(failure);
   Receipt proof = receipt(SteadyClock::now() - began);
-  if (proof.complete()) folder_.remove_parts();
+  if (proof.complete()) {
+    folder_.remove_parts();
+    proof.leftovers = settle_leftovers(manifest_, set_, options_.leftovers, folder_, log_);
+  }
   write_file_atomically(folder_.own() / "receipt.json", as_bytes(proof.json()));
   return proof;
 }

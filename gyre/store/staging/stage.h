@@ -5,9 +5,11 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "gyre/store/sources/source.h"
+#include "gyre/store/staging/leftovers.h"
 #include "gyre/store/staging/manifest.h"
 #include "gyre/store/staging/receipt.h"
 
@@ -34,6 +36,8 @@ struct StageOptions {
   std::uint64_t bytes_per_second = 0;           ///< 0: no limit.
   std::chrono::milliseconds patience{300'000};  ///< Without a byte of an object for as long, it is given up.
   WaitNotice* notice = nullptr;                 ///< As of ReadLimits.
+  Leftovers leftovers = Leftovers::kRemoveOfTheSet;
+  std::string selection{};  ///< How the objects were chosen of what the sources hold: see set_of().
   /// Called every 100 ms by the caller's thread; false stops. May be empty.
   std::function<bool(const StageProgress&)> tick{};
 };
@@ -46,6 +50,8 @@ struct StageOptions {
 ///   are read in pieces of 16 MiB).
 /// * Objects that are missing, damaged or changed are in the receipt, and the others still come. A damaged one is read
 ///   a second time first.
+/// * When everything is there, files that an earlier staging has brought and that the set does not have are treated as
+///   `leftovers` says.
 ///
 /// Error: where going on is no use (the source lets us not in: kAuthentication; it has been silent for `patience`: kIo;
 /// the disk is full: kResourceExhausted; stopped: kAborted); what is there stays, for the next call.

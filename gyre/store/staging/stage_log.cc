@@ -90,6 +90,7 @@ void StageLog::read() {
       for (auto& [part_number, part] : *parts) part.trusted = is_trusted(part.line);
     }
   }
+  for (auto& [name, brought] : brought_) brought.done.trusted = is_trusted(brought.done.line);
 }
 
 void StageLog::read_line(std::size_t number, const std::string& words, std::vector<Section>& sections) {
@@ -106,8 +107,10 @@ void StageLog::read_line(std::size_t number, const std::string& words, std::vect
     section.synced = std::exchange(section.syncing, std::nullopt).value_or(section.synced);
     return;
   }
+  if (std::sscanf(words.c_str(), "set %" SCNx64, &section.set) == 1) return;
   std::uint64_t key = 0;
   std::uint32_t part_number = 0;
+  int used = 0;
   Part part{.line = number};
   Done done{.line = number};
   if (std::sscanf(words.c_str(), "part %" SCNx64 " %" SCNu32 " %" SCNx32, &key, &part_number, &part.crc32c) == 3) {
@@ -118,9 +121,11 @@ void StageLog::read_line(std::size_t number, const std::string& words, std::vect
   } else if (std::sscanf(words.c_str(), "begun %" SCNx64, &key) == 1) {
     records_[key].parts.clear();
     records_[key].beginnings.clear();
-  } else if (std::sscanf(words.c_str(), "done %" SCNx64 " %" SCNu64 " %" SCNd64 " %" SCNx32, &key, &done.bytes,
-                         &done.changed_ns, &done.crc32c) == 4) {
+  } else if (std::sscanf(words.c_str(), "done %" SCNx64 " %" SCNu64 " %" SCNd64 " %" SCNx32 " %n", &key, &done.bytes,
+                         &done.changed_ns, &done.crc32c, &used) == 4) {
     records_[key] = {.done = done};
+    const std::string name = words.substr(static_cast<std::size_t>(used));
+    if (!name.empty()) brought_[name] = {.done = done, .set = section.set};
   }
 }
 
@@ -138,9 +143,11 @@ void StageLog::add_beginning(std::uint64_t key, std::uint32_t part, std::uint64_
   append(fmt::format("beginning {:016x} {} {} {:08x}", key, part, bytes, crc32c));
 }
 
-void StageLog::add_done(std::uint64_t key, const Done& done) {
-  append(fmt::format("done {:016x} {} {} {:08x}", key, done.bytes, done.changed_ns, done.crc32c));
+void StageLog::add_done(std::uint64_t key, const Done& done, const std::string& target) {
+  append(fmt::format("done {:016x} {} {} {:08x} {}", key, done.bytes, done.changed_ns, done.crc32c, target));
 }
+
+void StageLog::begin_set(std::uint64_t set) { append(fmt::format("set {:016x}", set)); }
 
 void StageLog::begin_parts(std::uint64_t key) { append(fmt::format("begun {:016x}", key)); }
 

@@ -46,20 +46,31 @@ class StageLog {
     std::map<std::uint32_t, Part> beginnings{};  ///< Of pieces that were still under way.
   };
 
+  /// A file that an earlier staging has brought, or has found there, as one of a set (begin_set()).
+  struct Brought {
+    Done done;
+    std::uint64_t set = 0;
+  };
+
   /// In `folder`, which exists. Error(kIo); kInvalidArgument where another process is staging there.
   explicit StageLog(const std::filesystem::path& folder);
 
   /// What an earlier staging left of an entry; nothing where its source cannot say whether it has changed.
   std::optional<Record> find(const Manifest& manifest, const ManifestEntry& entry) const;
 
+  /// By name: what the last staging that had a file has said of it. Logs of older versions have no names.
+  const std::unordered_map<std::string, Brought>& brought() const { return brought_; }
+
+  /// The files that are added from now on are of this set.
+  void begin_set(std::uint64_t set) GYRE_EXCLUDES(mutex_);
   /// The file of its pieces was made: it is empty.
   void begin_parts(std::uint64_t key) GYRE_EXCLUDES(mutex_);
   void add_part(std::uint64_t key, std::uint32_t part, std::uint32_t crc32c) GYRE_EXCLUDES(mutex_);
   /// So many bytes of its beginning have arrived.
   void add_beginning(std::uint64_t key, std::uint32_t part, std::uint64_t bytes, std::uint32_t crc32c)
       GYRE_EXCLUDES(mutex_);
-  /// Its pieces are there no more.
-  void add_done(std::uint64_t key, const Done& done) GYRE_EXCLUDES(mutex_);
+  /// Its pieces are there no more; the file is called `target`.
+  void add_done(std::uint64_t key, const Done& done, const std::string& target) GYRE_EXCLUDES(mutex_);
   /// Before and after everything that had been written until begin_sync() was brought to the disk.
   void begin_sync() GYRE_EXCLUDES(mutex_);
   void end_sync() GYRE_EXCLUDES(mutex_);
@@ -72,6 +83,7 @@ class StageLog {
   struct Section {
     std::size_t begin = 0;
     bool this_boot = false;
+    std::uint64_t set = 0;
     std::optional<std::size_t> syncing{};  ///< The line at which the sync that runs began.
     std::size_t synced = 0;                ///< The line at which the last one began that ended.
   };
@@ -83,7 +95,9 @@ class StageLog {
   std::string path_;
   UniqueFd fd_;
   Mutex mutex_;
-  std::unordered_map<std::uint64_t, Record> records_;  ///< Of earlier stagings; not changed later.
+  // Of earlier stagings; not changed later.
+  std::unordered_map<std::uint64_t, Record> records_;
+  std::unordered_map<std::string, Brought> brought_;
 };
 
 }  // namespace gyre::store

@@ -31,6 +31,7 @@ namespace gyre::store {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr std::uint64_t kMiB = 1 << 20;
@@ -297,6 +298,37 @@ TEST(Stage, ReadsAllPiecesAgainWhereTheTargetIsGone) {
     EXPECT_TRUE(it.stage_to(folder.path).complete());
     EXPECT_EQ(files_below(folder.path), objects);
   }
+}
+
+// A loader takes all files of a folder: those that the source has deleted would be trained on.
+TEST(Stage, RemovesWhatItHasBroughtAndTheSetNoLongerHas) {
+  const auto some = [](std::vector<std::string> names) {
+    std::map<std::string, Bytes> objects;
+    for (std::string& name : names) objects.emplace(std::move(name), Bytes(10));
+    return objects;
+  };
+  const TemporaryFolder folder;
+  const auto bring = [&](const std::vector<std::string>& names, Leftovers rule, const std::string& selection = "") {
+    Case it(some(names), 1);
+    it.source->fails = false;
+    const Manifest manifest =
+        make_manifest({{.source = it.source->name(), .objects = it.source->list({}, {})}}, Inflation::kNone);
+    return stage(manifest, it.sources, {.folder = folder.path, .leftovers = rule, .selection = selection}).leftovers;
+  };
+  EXPECT_THAT(bring({"1", "2", "changed", "d/e/3"}, Leftovers::kRemoveOfTheSet).others, ElementsAre());
+  std::ofstream(folder.path / "mine") << "never staged";
+  std::ofstream(folder.path / "changed") << "by somebody else";
+  const FoundLeftovers kept = bring({"1"}, Leftovers::kStay);
+  EXPECT_THAT(kept.removed, ElementsAre());
+  EXPECT_THAT(kept.others, ElementsAre("2", "changed", "d/e/3", "mine"));
+  const FoundLeftovers gone = bring({"1", "2"}, Leftovers::kRemoveOfTheSet);
+  EXPECT_THAT(gone.removed, ElementsAre("d/e/3"));
+  EXPECT_THAT(gone.others, ElementsAre("changed", "mine"));
+  EXPECT_FALSE(fs::exists(folder.path / "d"));
+  // Other objects of the same source are another set: two sets may lie in one folder.
+  EXPECT_THAT(bring({"1"}, Leftovers::kRemoveOfTheSet, "*1").removed, ElementsAre());
+  EXPECT_THAT(bring({"1"}, Leftovers::kRemoveAll, "*1").removed, ElementsAre("2"));
+  EXPECT_THAT(files_below(folder.path), testing::SizeIs(3));
 }
 
 TEST(Manifest, LeavesOutWhatAStagingKeepsInItsFolder) {
