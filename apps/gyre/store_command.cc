@@ -123,6 +123,9 @@ void ServeOptions::add_options(CLI::App& verb) {
 SecretKey read_key(const std::string& path) {
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file) throw system_error("cannot read the key in " + path, errno);
+  struct stat status{};
+  if (::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode) && (status.st_mode & (S_IRWXG | S_IRWXO)) != 0)
+    fmt::print(stderr, "gyre store serve: warning: others can read the key in {0}; `chmod 600 {0}`\n", path);
   Bytes bytes = read_secret(file.get(), kMostKeyFileBytes, path);
   const WipedAtEnd wiped(bytes);
   std::string_view digits = as_text(bytes);
@@ -248,6 +251,12 @@ int copy_out(const Place& place, const std::vector<std::string>& names) {
 int mount(const Place& place, const std::string& folder) {
   constexpr std::uint64_t kReadAheadBytes = std::uint64_t{1} << 30;
   const std::string name = place.url();
+  std::error_code trouble;
+  if (!std::filesystem::is_empty(folder, trouble) || trouble) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("cannot mount in {}: {}", folder,
+                            trouble ? trouble.message() : "it is not empty; what is in it would be hidden"));
+  }
   const store::DataFiles files = node::data_files_from_environment(kReadAheadBytes);
   static_cast<void>(files.opener().folders().list(name));  // Or its error, before anything is mounted.
   store::serve_mount(

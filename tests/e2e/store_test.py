@@ -464,6 +464,7 @@ def test_a_full_disk_costs_readings_and_no_failure(gyre: Path, tmp_path: Path) -
 def test_bad_words_are_one_clear_error(gyre: Path, tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_text("short")
+    key.chmod(0o600)
     two = "0=tcp:127.0.0.1:1,1=tcp:127.0.0.1:2"
     serve = ["serve", "--store-dir", str(tmp_path / "there"), str(tmp_path)]
     for words, said in [

@@ -57,6 +57,7 @@ class StoreNodes:
         self.key_file = folder / "key"
         self.key_file.write_text(secrets.token_hex(32) + "\n")
         self.key_file.chmod(0o600)
+        self.key_file.chmod(0o600)
 
     def __enter__(self) -> StoreNodes:
         return self

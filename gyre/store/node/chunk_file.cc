@@ -63,6 +63,7 @@ Bytes sealed_tail_of(const ChunkKey& name, const std::vector<BlockTag>& tags, co
 void make_private_folder(const fs::path& folder) {
   std::error_code failure;
   fs::create_directories(folder.parent_path(), failure);
+  if (failure) throw system_error("cannot make the folder " + folder.parent_path().string(), failure.value());
   if (::mkdir(folder.c_str(), S_IRWXU) != 0 && errno != EEXIST) {
     throw system_error("cannot make the folder " + folder.string(), errno);
   }

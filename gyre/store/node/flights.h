@@ -65,6 +65,7 @@ class Flights {
   void look_ahead() GYRE_EXCLUDES(mutex_);
   /// Whether nothing is left to fetch ahead.
   bool ahead_is_done() const GYRE_EXCLUDES(mutex_);
+  std::stop_token stop_token() const { return stop_.get_token(); }
   /// Ends the threads; waiters fail with Error(kShutDown). Idempotent.
   void stop() GYRE_EXCLUDES(mutex_);
 

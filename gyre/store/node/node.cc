@@ -20,6 +20,8 @@ namespace {
 constexpr std::size_t kAskedFirst = 2;
 /// Of one step of the search for chunks to fetch ahead.
 constexpr int kChunksAtOnce = 64;
+/// More is read with its chunk, whatever room there is.
+constexpr std::uint64_t kMostRangeBytes = std::uint64_t{256} << 10;
 
 }  // namespace
 
@@ -45,7 +47,7 @@ Node::Node(Catalog catalog, const std::vector<std::unique_ptr<Source>>& sources,
 bool Node::read_from_disk(const Piece& chunk, std::uint64_t offset_bytes, std::span<std::byte> into) {
   const ChunkKey key = catalog_.key(chunk);
   try {
-    return chunks_.read(key, chunk.size_bytes, offset_bytes, into);
+    return chunks_.read(key, chunk.size_bytes, offset_bytes, into) || unkept_.read(chunk, offset_bytes, into);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kCorruptData) {
       options_.logger->warn("{}; it is read elsewhere", error.what());
@@ -68,9 +70,23 @@ bool Node::hand_on_from_disk(const Piece& chunk, Reading& reading) {
 }
 
 void Node::read_here(const Piece& chunk, Reading& reading) {
-  if (hand_on_from_disk(chunk, reading)) return;
+  if (hand_on_from_disk(chunk, reading) || read_range_from_source(chunk, reading)) return;
   const auto bytes = flights_.demand(chunk, [&] { reading.still_waiting(); });
   reading.arrived(std::span(*bytes).subspan(reading.offset_bytes(), reading.left_bytes()));
+}
+
+bool Node::read_range_from_source(const Piece& chunk, Reading& reading) {
+  if (!disk_was_full_ || reading.left_bytes() > kMostRangeBytes) return false;
+  const ManifestEntry& entry = catalog_.manifest().entries[chunk.entry];
+  Bytes bytes(reading.left_bytes());
+  auto reader = take_reader(entry.source, flights_.stop_token());
+  const std::uint64_t begin = chunk.offset_bytes + reading.offset_bytes();
+  const ReadOutcome outcome = reader->read(entry.object, begin, bytes);
+  give_back(entry.source, std::move(reader));
+  counts_.source_bytes += outcome.bytes;
+  if (outcome.bytes < bytes.size()) return false;
+  reading.arrived(bytes);
+  return true;
 }
 
 void Node::read(const Piece& chunk, Reading& reading) {
@@ -180,14 +196,17 @@ void Node::keep(const Piece& chunk, std::span<const std::byte> bytes) {
   } catch (const Error& error) {
     // It is handed on from memory all the same.
     ++counts_.unkept_chunks;
-    if (!has_warned_of_disk_.exchange(true)) {
-      options_.logger->warn("{}; what cannot be kept is read from its source whenever it is needed", error.what());
+    unkept_.keep(chunk, bytes);
+    if (!disk_was_full_.exchange(true)) {
+      options_.logger->warn(
+          "{}; nothing more is fetched ahead, and what cannot be kept is read from its source when it is needed",
+          error.what());
     }
   }
 }
 
 Flights::Step Node::look_ahead() {
-  if (!options_.ahead) return {.is_last = true};
+  if (!options_.ahead || disk_was_full_) return {.is_last = true};
   const auto members = membership_.now();
   for (int i = 0; i < kChunksAtOnce; ++i) {
     const auto chunk = next_in_catalog();

@@ -21,6 +21,7 @@
 #include "gyre/store/node/members.h"
 #include "gyre/store/node/peers.h"
 #include "gyre/store/node/reading.h"
+#include "gyre/store/node/unkept_chunks.h"
 #include "gyre/store/sources/source.h"
 #include "gyre/store/staging/transfer_limit.h"
 
@@ -87,11 +88,13 @@ class Node {
   void stop() { flights_.stop(); }
 
  private:
-  /// False where it is not on the disk, or damaged there: then it has been removed.
+  /// Or from what the disk had no room for. False where it is not there, or damaged there: then it has been removed.
   bool read_from_disk(const Piece& chunk, std::uint64_t offset_bytes, std::span<std::byte> into);
   /// The same for what is left of `reading`.
   bool hand_on_from_disk(const Piece& chunk, Reading& reading);
   void read_here(const Piece& chunk, Reading& reading);
+  /// A small range alone, where its chunk could not be kept; false where that is not so, or it did not arrive at once.
+  bool read_range_from_source(const Piece& chunk, Reading& reading);
 
   void fetch_chunk(const Piece& chunk, std::span<std::byte> into, const std::stop_token& stop);
   bool fetch_from_peers(const Piece& chunk, std::span<std::byte> into);
@@ -115,7 +118,8 @@ class Node {
   TransferLimit limit_;
   RateLimit rate_;
   WaitNotice notice_;
-  std::atomic<bool> has_warned_of_disk_{false};
+  std::atomic<bool> disk_was_full_{false};
+  UnkeptChunks unkept_;
   Mutex mutex_;
   std::size_t ahead_entry_ GYRE_GUARDED_BY(mutex_) = 0;  ///< Of the next chunk that may have to be fetched ahead.
   std::uint32_t ahead_chunk_ GYRE_GUARDED_BY(mutex_) = 0;

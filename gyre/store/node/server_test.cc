@@ -106,6 +106,14 @@ TEST(Server, a_connection_too_many_takes_the_place_of_one_that_rests) {
   EXPECT_EQ(read(*clients.front()), OneNode::kContents);
 }
 
+TEST(Server, what_finds_no_room_is_read_once) {
+  const OneNode node;
+  fs::remove_all(node.folder() / "new");  // Where chunks are written first.
+  const auto client = node.client();
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(read(*client), OneNode::kContents);
+  EXPECT_NE(client->status().find("\"source_bytes\": 19"), std::string::npos) << client->status();
+}
+
 TEST(Server, a_connection_too_many_is_told_so_and_served_when_there_is_room) {
   // It was closed without a word, which looked like a daemon that has died.
   const OneNode node(2);
