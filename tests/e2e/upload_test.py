@@ -120,6 +120,16 @@ def test_the_same_bytes_in_another_encoding_are_another_object(place: Place, tmp
         assert (receipt["files_sent"], receipt["files_present"]) == (sent, 2 - sent), words
 
 
+@pytest.mark.parametrize("place", STORES[:1], indirect=True)
+def test_files_that_are_compressed_already_come_back_as_they_were(place: Place, tmp_path: Path) -> None:
+    files = {"x.txt": b"x" * 1000, "x.txt.gz": gzip.compress(b"x"), "p.tfrecord.gz": gzip.compress(b"record")}
+    write_files(tmp_path / "set", files)
+    place.upload(tmp_path / "set", "--compress", "gzip")
+    done = place.stage(place.url, "--to", tmp_path / "back", "--decompress")
+    assert done.returncode == 0, done.stderr
+    assert contents(tmp_path / "back") == files
+
+
 class Proxy:
     """Hands on connections to a port. With a seed it resets every other one somewhere in its middle."""
 

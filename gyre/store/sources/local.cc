@@ -98,7 +98,16 @@ class LocalSource : public Source {
  private:
   void add_file(const fs::path& path, std::string name, std::vector<Object>& objects) const {
     struct stat status{};
-    if (::stat(path.c_str(), &status) != 0) throw system_error("cannot list " + path.string(), errno);
+    if (::stat(path.c_str(), &status) != 0) {
+      const int why = errno;
+      std::error_code failure;
+      if (why == ENOENT && fs::is_symlink(path, failure)) {
+        throw Error(ErrorCode::kInvalidArgument,
+                    fmt::format("{} is a link to {}, which is not there; remove the link, or bring its file back",
+                                path.string(), fs::read_symlink(path, failure).string()));
+      }
+      throw system_error("cannot list " + path.string(), why);
+    }
     if (!S_ISREG(status.st_mode)) {
       throw Error(ErrorCode::kInvalidArgument,
                   fmt::format("cannot read {}: it is neither a file nor a folder", path.string()));

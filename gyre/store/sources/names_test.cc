@@ -79,6 +79,7 @@ TEST(Sas, IsTakenAsPeoplePasteIt) {
     EXPECT_EQ(Sas::parse(text).query(), query);
   }
   EXPECT_THAT(message_of([&] { Sas::parse(query.substr(0, query.find("&sig"))); }), HasSubstr("lacks its field 'sig'"));
+  EXPECT_THAT(message_of([] { Sas::parse("sas.txt"); }), HasSubstr("@sas.txt"));
   EXPECT_THAT(message_of([] { Sas::parse("sv=1&sig=x&sp=r"); }), HasSubstr("lacks its field 'se'"));
   EXPECT_THAT(message_of([] { Sas::parse("sv=1&sig=x&sp=r&se=2030-01-01T00%253A00Z"); }), HasSubstr("is no time"));
 }

@@ -64,6 +64,10 @@ Sas Sas::parse(std::string_view text) {
   if (const auto url = split_url(text)) return parse(url->query);
   while (text.starts_with('?') || text.starts_with('&')) text.remove_prefix(1);
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' ')) text.remove_suffix(1);
+  if (text.find('=') == std::string_view::npos) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "the SAS has no fields; if it is in a file, write @ before the file's name: @sas.txt");
+  }
   std::map<std::string, std::string> fields;
   for (auto& [name, value] : parse_query(text)) fields[name] = value;
   for (const char* name : {"sv", "sig"}) {

@@ -94,6 +94,8 @@ std::string Manifest::digest() const {
   return hex(sha256(writer.result()));
 }
 
+bool has_compression_suffix(const std::string& name) { return !suffix_of(name).empty(); }
+
 Manifest make_manifest(std::vector<Listing> listings, Inflation inflation) {
   Manifest manifest;
   std::vector<ManifestEntry> entries;

@@ -46,6 +46,9 @@ struct Listing {
 /// What `gyre stage` keeps beside the files that it has staged. It is no part of a data set.
 inline constexpr const char* kOwnFolder = ".gyre-stage";
 
+/// Whether a name ends with .gz, .gzip or .zz.
+bool has_compression_suffix(const std::string& name);
+
 /// Without what lies in a folder named kOwnFolder. Error(kInvalidArgument): see check_object_name(); two objects that
 /// become one file, or a file that stands where another's folder must; a Content-Encoding that cannot be taken off.
 Manifest make_manifest(std::vector<Listing> listings, Inflation inflation);

@@ -1,6 +1,7 @@
 // Staging from sources that fail at random, against what they hold.
 
 #include "gyre/store/staging/stage.h"
+#include "gyre/store/sources/local.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -329,6 +330,17 @@ TEST(Stage, RemovesWhatItHasBroughtAndTheSetNoLongerHas) {
   EXPECT_THAT(bring({"1"}, Leftovers::kRemoveOfTheSet, "*1").removed, ElementsAre());
   EXPECT_THAT(bring({"1"}, Leftovers::kRemoveAll, "*1").removed, ElementsAre("2"));
   EXPECT_THAT(files_below(folder.path), testing::SizeIs(3));
+}
+
+TEST(LocalSource, NamesALinkToAFileThatIsNotThere) {
+  const TemporaryFolder folder;
+  fs::create_symlink("gone.bin", folder.path / "link");
+  try {
+    open_local_source(folder.path)->list({}, {});
+    ADD_FAILURE() << "the link was listed";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("link is a link to gone.bin, which is not there"));
+  }
 }
 
 TEST(Manifest, LeavesOutWhatAStagingKeepsInItsFolder) {

@@ -94,6 +94,10 @@ class Upload {
   /// One block of `object` is there, or none comes any more: commits it where it was the last.
   void settle(const std::shared_ptr<LargeObject>& large, Tools& tools) GYRE_EXCLUDES(mutex_);
   Blocks blocks_of(std::size_t entry, Tools& tools);
+  /// Not what is compressed already: it would come back decompressed once, without its suffix.
+  bool compresses(const UploadEntry& entry) const {
+    return options_.compress && entry.object.encoding.empty() && !has_compression_suffix(entry.name);
+  }
   /// Whether the target has these bytes already, or others that must stay.
   bool is_there(std::size_t entry, const NewObject& object, Tools& tools) GYRE_EXCLUDES(mutex_);
 
@@ -131,13 +135,13 @@ Blocks Upload::blocks_of(std::size_t number, Tools& tools) {
         .limit = limit_, .read_bytes = fetched_bytes_, .setbacks = setbacks_, .patience = options_.patience};
     fetch(shared, entry.source->name(), *reader, entry.object, offset_bytes, into, stop, [] { return true; });
   };
-  return {entry.object.size_bytes, options_.compress && entry.object.encoding.empty(), read};
+  return {entry.object.size_bytes, compresses(entry), read};
 }
 
 bool Upload::is_there(std::size_t number, const NewObject& object, Tools& tools) {
   const auto found = there_.find(object.name);
   if (found == there_.end()) return false;
-  const bool compressed = options_.compress && entries_[number].object.encoding.empty();
+  const bool compressed = compresses(entries_[number]);
   bool alike = false;
   Contents contents;
   if (compressed || found->second.size_bytes == entries_[number].object.size_bytes) {
@@ -178,7 +182,7 @@ void Upload::failed(std::size_t entry, const std::string& reason) {
 
 void Upload::put_object(std::size_t number, Tools& tools) {
   const UploadEntry& entry = entries_[number];
-  const bool compressed = options_.compress && entry.object.encoding.empty();
+  const bool compressed = compresses(entry);
   const std::string& given = options_.encoding.empty() ? entry.object.encoding : options_.encoding;
   const NewObject object{.name = entry.name, .encoding = compressed ? "gzip" : given};
   if (is_there(number, object, tools)) return;
