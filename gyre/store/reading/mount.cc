@@ -204,10 +204,6 @@ void serve_mount(const data::FileOpener& opener, const std::string& root, const 
   const fuse_operations all = operations();
   // In the foreground; gone with this process, however it ends.
   std::vector<std::string> words = {"gyre", "-f", "-o", "ro,auto_unmount,fsname=gyre,subtype=gyre", place.string()};
-  // libfuse 3.12 to 3.14 complain of their own default.
-  const auto version = reinterpret_cast<decltype(&::fuse_version)>(find("fuse_version"));
-  constexpr int kKnowsThreads = 312;
-  if (version != nullptr && version() >= kKnowsThreads) words[3] += ",max_threads=10";
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   const int code = run(static_cast<int>(arguments.size()), arguments.data(), &all, sizeof all, &mount);
