@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "apps/gyre/metrics_export.h"
@@ -31,6 +32,8 @@ metrics::Run load(const std::string& file) {
   return run;
 }
 
+void print(std::string_view text) { write_all(STDOUT_FILENO, as_bytes(text), "cannot write to standard output"); }
+
 struct ExportOptions {
   std::string file;
   std::string format = "csv";
@@ -46,7 +49,7 @@ struct ExportOptions {
         ->type_name("PATH");
     verb.add_option("--points", most_points,
                     "With json: the lowest and the highest values of each series, at most so many (default: all)")
-        ->check(cli::whole_number_from(2))
+        ->check(cli::whole_number_from(4))
         ->type_name("N");
     verb.footer(
         "\nExamples:\n  gyre metrics export run.metrics > run.csv\n"
@@ -68,8 +71,9 @@ int export_file(const ExportOptions& options) {
                            : options.format == "json" ? metrics_json(run, options.most_points)
                                                       : metrics::prometheus_text(run);
   if (options.target.empty()) {
-    write_all(STDOUT_FILENO, as_bytes(text), "cannot write to standard output");
+    print(text);
   } else {
+    refuse_own_input(options.target, {options.file});
     write_file_atomically(options.target, as_bytes(text));
   }
   return 0;
@@ -78,7 +82,7 @@ int export_file(const ExportOptions& options) {
 int compare(const std::vector<std::string>& files) {
   std::vector<metrics::Run> runs;
   for (const std::string& file : files) runs.push_back(load(file));
-  fmt::print("{}", metrics_comparison(runs, files));
+  print(metrics_comparison(runs, files));
   return 0;
 }
 
@@ -94,7 +98,7 @@ std::unique_ptr<VerbGroup> metrics_verbs(CLI::App& app) {
   show->add_option("FILE", *file, "What `gyre run --metrics` has written")->required();
   show->footer("\nExamples:\n  gyre metrics show run.metrics");
   group->add(show, [file](const std::vector<std::string>&) {
-    fmt::print("{}", metrics_summary(load(*file)));
+    print(metrics_summary(load(*file)));
     return 0;
   });
 

@@ -92,6 +92,15 @@ std::string last_of(const metrics::Run& run, const metrics::SeriesKey& key) {
 
 }  // namespace
 
+void refuse_own_input(const std::filesystem::path& target, const std::vector<std::string>& inputs) {
+  for (const std::string& input : inputs) {
+    std::error_code none;
+    if (!std::filesystem::equivalent(target, input, none)) continue;
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} is what is read; it would be lost: write to another file", target.string()));
+  }
+}
+
 std::string metrics_csv(const metrics::Run& run) {
   std::string text = "name,rank,step,time,value\n";
   for (const auto& [key, points] : run.series) {

@@ -9,6 +9,9 @@
 
 namespace gyre::app {
 
+/// Error(kInvalidArgument) if `target` is one of the files that were read.
+void refuse_own_input(const std::filesystem::path& target, const std::vector<std::string>& inputs);
+
 /// name,rank,step,time,value: a line for each value, with its time in seconds since 1970.
 std::string metrics_csv(const metrics::Run& run);
 

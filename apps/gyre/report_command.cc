@@ -83,6 +83,7 @@ void write_report(const std::vector<std::string>& files, const std::string& targ
   if (target.empty()) {
     write_all(STDOUT_FILENO, as_bytes(page), "cannot write to standard output");
   } else {
+    refuse_own_input(target, files);
     write_file_atomically(target, as_bytes(page));
   }
 }

@@ -288,6 +288,9 @@ void RunCommand::set_output(launch::LaunchOptions& options) const {
   options.colour = !environment_variable("NO_COLOR") && environment_variable("TERM") != "dumb";
   if (!timeline_.empty()) options.timeline = absolute(timeline_);
   if (!metrics_file().empty()) options.metrics = absolute(metrics_file());
+  if (!report_.empty() && absolute(report_).lexically_normal() == absolute(metrics_file()).lexically_normal()) {
+    throw UsageError("--metrics and --report are the same file");
+  }
   if (!log_dir_.empty()) options.log_dir = log_dir_;
   if (verbosity_ > 0) options.log_level = verbosity_ == 1 ? "info" : "debug";
   if (!log_level_.empty()) options.log_level = parse_log_level(log_level_, "--log-level");

@@ -1,17 +1,20 @@
 #include "apps/gyre/top_command.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <cstdio>
 #include <optional>
 #include <sstream>
 #include <string_view>
 #include <thread>
 #include <vector>
 
+#include "gyre/base/bytes.h"
 #include "gyre/base/clock.h"
+#include "gyre/base/file.h"
 #include "gyre/cli/live_block.h"
 #include "gyre/cli/table.h"
 #include "gyre/metrics/overview.h"
@@ -32,24 +35,41 @@ std::string shown(const std::optional<Number>& number, std::string_view format) 
   return number ? fmt::format(fmt::runtime(format), *number) : std::string();
 }
 
-bool is_over(const metrics::Overview& run) { return run.notes().contains("exit_code"); }
+/// A run, and whether anything more will come of it.
+struct Watched {
+  metrics::Overview overview{};
+  bool is_over = false;
+};
 
-std::string title_of(const metrics::Overview& run) {
-  const std::string end = is_over(run) ? "ended with exit code " + note_of(run, "exit_code") : "under way";
+/// Nothing is written after this was false before the last look: whoever writes the file was killed.
+void look(metrics::FileReader& reader, Watched& run) {
+  const bool is_written = reader.is_written();
+  reader.read();
+  run.is_over = !is_written || run.overview.notes().contains("exit_code");
+}
+
+std::string end_of(const Watched& run) {
+  if (run.overview.notes().contains("exit_code")) return "ended with exit code " + note_of(run.overview, "exit_code");
+  return run.is_over ? "cut off: `gyre run` was killed" : "under way";
+}
+
+std::string title_of(const Watched& watched) {
+  const metrics::Overview& run = watched.overview;
+  const std::string end = end_of(watched);
   return fmt::format("{}: {} ranks, started {}, {}", note_of(run, "command"), note_of(run, "ranks"),
                      note_of(run, "started"), end);
 }
 
-std::string ranks_of(const metrics::Overview& run) {
+std::string ranks_of(const Watched& run) {
   cli::Table table({"RANK", "STEP", "STEPS/S", "WAITS", "CORES", "MEMORY", "LAST VALUE"});
   const std::int64_t now_us = wall_clock_us();
-  for (const metrics::RankNow& now : run.ranks()) {
+  for (const metrics::RankNow& now : run.overview.ranks()) {
     const std::int64_t ago = std::max<std::int64_t>(0, (now_us - now.time_us) / 1'000'000);
     table.add({std::to_string(now.rank), shown(now.step, "{}"), shown(now.steps_per_second, "{:.3g}"),
                now.waiting ? fmt::format("{:.0f} %", 100 * *now.waiting) : std::string(),
                shown(now.cpu_cores, "{:.2f}"),
                now.memory_bytes ? cli::shown_bytes(static_cast<std::uint64_t>(*now.memory_bytes)) : std::string(),
-               is_over(run) ? std::string() : cli::shown_seconds(ago) + " ago"});
+               run.is_over ? std::string() : cli::shown_seconds(ago) + " ago"});
   }
   return table.empty() ? "no values yet\n" : table.text();
 }
@@ -64,8 +84,8 @@ std::string values_of(const metrics::Overview& run) {
   return text;
 }
 
-std::string screen_of(const metrics::Overview& run) {
-  return cli::printable(title_of(run)) + "\n" + values_of(run) + ranks_of(run);
+std::string screen_of(const Watched& run) {
+  return cli::printable(title_of(run)) + "\n" + values_of(run.overview) + ranks_of(run);
 }
 
 std::vector<cli::BlockLine> lines_of(const std::string& text) {
@@ -88,17 +108,17 @@ TopCommand::TopCommand(CLI::App& app) {
 }
 
 int TopCommand::run() const {
-  metrics::Overview overview;
-  metrics::FileReader reader(file_, overview);
+  Watched run;
+  metrics::FileReader reader(file_, run.overview);
   const cli::LiveOptions options = cli::live_options_from_environment();
   {
     cli::LiveBlock block(options);
-    for (reader.read(); options.draws && !once_ && !is_over(overview); reader.read()) {
-      block.show(lines_of(screen_of(overview)));
+    for (look(reader, run); options.draws && !once_ && !run.is_over; look(reader, run)) {
+      block.show(lines_of(screen_of(run)));
       std::this_thread::sleep_for(kBetweenLooks);
     }
   }
-  fmt::print("{}", screen_of(overview));
+  write_all(STDOUT_FILENO, as_bytes(screen_of(run)), "cannot write to standard output");
   return 0;
 }
 

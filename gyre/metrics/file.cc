@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -21,11 +22,25 @@ constexpr std::string_view kMagic = "gyremet1";
 constexpr std::size_t kLongestNote = 64'000;
 constexpr std::size_t kReadBytes = std::size_t{1} << 20;
 
+bool is_locked(int file) {
+  if (::flock(file, LOCK_SH | LOCK_NB) != 0) return true;
+  ::flock(file, LOCK_UN);
+  return false;
+}
+
+bool has_writer(const std::filesystem::path& path) {
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  return file && ::flock(file.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
 /// Moves the file of an earlier job out of the way; empty if there is none.
 std::filesystem::path move_away(const std::filesystem::path& path) {
   struct stat there{};
   if (::lstat(path.c_str(), &there) != 0) return {};
   if (S_ISDIR(there.st_mode)) throw system_error(fmt::format("cannot write {}", path.string()), EISDIR);
+  if (has_writer(path)) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("cannot write {}: another run is writing it", path.string()));
+  }
   for (int number = 1;; ++number) {
     std::filesystem::path target = path;
     target += fmt::format(".{}", number);
@@ -121,6 +136,7 @@ FileWriter::FileWriter(const std::filesystem::path& path, std::uint64_t limit_by
     : path_(path), earlier_(move_away(path)), limit_bytes_(limit_bytes) {
   file_ = UniqueFd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666));
   if (!file_) throw system_error(fmt::format("cannot write {}", path.string()), errno);
+  ::flock(file_.get(), LOCK_EX | LOCK_NB);  // Where the file system can.
   append(as_bytes(kMagic));
 }
 
@@ -204,6 +220,8 @@ std::uint64_t FileReader::read() {
   }
   return at.held + bytes_behind(at.file.get());
 }
+
+bool FileReader::is_written() const { return is_locked(state_->file.get()); }
 
 std::uint64_t read_metrics(const std::filesystem::path& path, FileVisitor& visitor) {
   return FileReader(path, visitor).read();

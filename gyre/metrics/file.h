@@ -23,7 +23,8 @@ constexpr std::uint64_t kMostFileBytes = std::uint64_t{256} << 20;
 /// full disk; what is in the file then stays readable, and the writer can be used on.
 class FileWriter {
  public:
-  /// A new file. One that is there is renamed to PATH.1, or the first number that is free; see earlier().
+  /// A new file, locked (flock) until the writer is gone. One that is there is renamed to PATH.1, or the first number
+  /// that is free; see earlier(). Error(kInvalidArgument) if another writer has it.
   explicit FileWriter(const std::filesystem::path& path, std::uint64_t limit_bytes = kMostFileBytes);
 
   /// What samples need beyond the limits of size and of series is dropped, and counted. Preconditions: the names are
@@ -68,6 +69,9 @@ class FileReader {
   /// Visits what has come since the last call, a block at a time. Returns how many bytes come behind the last block
   /// that is whole: one may be under way.
   std::uint64_t read();
+  /// Whether a writer has the file, or may have it where locks are not known. False before a last read() means that
+  /// nothing more will come.
+  bool is_written() const;
 
  private:
   struct State;

@@ -85,6 +85,23 @@ TEST_F(MetricsFile, is_followed_while_it_grows_byte_by_byte) {
   EXPECT_EQ(texts.all.size(), 4U);
 }
 
+TEST_F(MetricsFile, belongs_to_one_writer_and_shows_when_that_is_gone) {
+  const fs::path path = folder_ / "job";
+  Texts texts;
+  {
+    FileWriter writer(path);
+    FileReader reader(path, texts);
+    EXPECT_TRUE(reader.is_written());
+    EXPECT_THROW(FileWriter{path}, Error);
+    writer.note("ranks", "2");
+  }
+  FileReader reader(path, texts);
+  EXPECT_FALSE(reader.is_written());
+  reader.read();
+  EXPECT_THAT(texts.all, testing::ElementsAre("ranks=2"));
+  EXPECT_EQ(FileWriter(path).earlier(), folder_ / "job.1");
+}
+
 TEST_F(MetricsFile, cut_at_any_byte_it_holds_a_beginning_of_what_was_written) {
   const std::uint64_t seed = std::random_device{}();
   SCOPED_TRACE(fmt::format("seed {}", seed));

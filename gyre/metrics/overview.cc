@@ -9,6 +9,8 @@ namespace {
 constexpr std::int64_t kWindowUs = 10'000'000;
 /// Within it a program that logs each step would fill memory: readings closer together than this count as one.
 constexpr std::int64_t kLeastGapUs = 50'000;
+/// After this another name counts the steps: the next phase of a training.
+constexpr std::int64_t kSilentUs = 2'000'000;
 
 }  // namespace
 
@@ -33,13 +35,16 @@ std::optional<double> Overview::Counter::latest() const {
 }
 
 void Overview::Rank::note_step(const Sample& sample) {
-  auto& [name, count] = *logged.try_emplace(std::string(sample.name), 0).first;
+  std::uint64_t& count = logged.try_emplace(std::string(sample.name), 0).first->second;
   ++count;
-  if (steps_of.empty() || (steps_of != name && count > logged[steps_of] + 1)) {
-    steps_of = name;
+  const bool is_silent = sample.time_us - steps_at_us > kSilentUs;
+  if (steps_of.empty() || (steps_of != sample.name && (is_silent || count > logged[steps_of] + 1))) {
+    steps_of = sample.name;
     logged_step = {};
   }
-  if (steps_of == name) logged_step.add(sample.time_us, static_cast<double>(sample.step));
+  if (steps_of != sample.name) return;
+  steps_at_us = sample.time_us;
+  logged_step.add(sample.time_us, static_cast<double>(sample.step));
 }
 
 void Overview::sample(const Sample& sample) {

@@ -57,9 +57,10 @@ class Overview : public FileVisitor {
     void note_step(const Sample& sample);
 
     std::int64_t time_us = 0;
-    // Steps are those of the name that is logged most often: others may count epochs.
+    // Steps are those of the name that is logged most often, while it is: others may count epochs.
     std::map<std::string, std::uint64_t, std::less<>> logged;
     std::string steps_of;
+    std::int64_t steps_at_us = 0;
     Counter logged_step;
     Counter optimizer_steps;
     Counter exposed_seconds;

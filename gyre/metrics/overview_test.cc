@@ -75,6 +75,14 @@ TEST(Overview, counts_the_steps_of_what_is_logged_most_often) {
   EXPECT_DOUBLE_EQ(overview.ranks()[0].steps_per_second.value(), 100.0);
 }
 
+TEST(Overview, follows_the_next_phase_of_a_training) {
+  Overview overview;
+  for (int i = 0; i < 2'000; ++i) overview.sample({"first/loss", 0, i, i * 10'000LL, 1});
+  for (int i = 2'000; i < 2'400; ++i) overview.sample({"second/loss", 0, i, i * 10'000LL, 1});
+  EXPECT_EQ(overview.ranks()[0].step, 2'399);
+  EXPECT_NEAR(overview.ranks()[0].steps_per_second.value(), 100.0, 0.1);
+}
+
 TEST(Overview, has_the_rate_of_a_program_that_logs_without_a_pause) {
   Overview overview;
   for (int i = 0; i <= 1'000'000; ++i) overview.sample({"loss", 0, i, i * 20LL, 1});  // 20 s.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <set>
 #include <string_view>
 
 #include "gyre/base/check.h"
@@ -41,13 +42,14 @@ Run load_run(const std::filesystem::path& path) {
 }
 
 std::vector<Point> downsample(std::span<const Point> points, std::size_t most) {
-  GYRE_CHECK(most >= 2U);
+  GYRE_CHECK(most >= 4U);
   if (points.size() <= most) return {points.begin(), points.end()};
   const auto [first, last] = std::ranges::minmax_element(points, {}, &Point::step);
   // Unsigned, because the difference of two steps may have 65 bits with its sign.
   const auto begin = static_cast<std::uint64_t>(first->step);
   const std::uint64_t width = static_cast<std::uint64_t>(last->step) - begin;
-  std::vector<Extremes> ranges(most / 2);
+  const bool has_nan = std::ranges::any_of(points, [](const Point& point) { return std::isnan(point.value); });
+  std::vector<Extremes> ranges((most - 1) / (has_nan ? 3 : 2));
   const double per_step = static_cast<double>(ranges.size()) / (static_cast<double>(width) + 1);
   for (std::size_t i = 0; i < points.size(); ++i) {
     const double place = static_cast<double>(static_cast<std::uint64_t>(points[i].step) - begin) * per_step;
@@ -59,13 +61,12 @@ std::vector<Point> downsample(std::span<const Point> points, std::size_t most) {
     if (!range.lowest || points[i].value < points[*range.lowest].value) range.lowest = i;
     if (!range.highest || points[i].value > points[*range.highest].value) range.highest = i;
   }
-  std::vector<std::size_t> kept;
+  std::set<std::size_t> kept = {points.size() - 1};
   for (const Extremes& range : ranges) {
-    if (range.lowest) kept.push_back(*range.lowest);
-    if (range.highest && range.highest != range.lowest) kept.push_back(*range.highest);
-    if (!range.lowest && range.nan) kept.push_back(*range.nan);
+    for (const std::optional<std::size_t>& one : {range.lowest, range.highest, range.nan}) {
+      if (one) kept.insert(*one);
+    }
   }
-  std::ranges::sort(kept);
   std::vector<Point> result;
   for (const std::size_t i : kept) result.push_back(points[i]);
   return result;

@@ -34,8 +34,8 @@ struct Run {
 /// Errors as read_metrics().
 Run load_run(const std::filesystem::path& path);
 
-/// At most `most` (2 or more) of the points, in their order, that look the same in a chart over steps: of each of
-/// most/2 ranges of steps, equally wide, the lowest and the highest value; a NaN only where a range has nothing else.
+/// At most `most` (4 or more) of the points, in their order, that look the same in a chart over steps: of each of some
+/// ranges of steps, equally wide, the lowest and the highest value, and a NaN where there is one; and the last point.
 /// All points where they are few enough.
 std::vector<Point> downsample(std::span<const Point> points, std::size_t most);
 

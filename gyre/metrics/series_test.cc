@@ -34,15 +34,25 @@ TEST(Downsample, keeps_peaks_and_order_within_the_limit) {
 
 TEST(Downsample, leaves_few_points_alone) {
   const std::vector<Point> points = {{1, 1, kNaN}, {2, 2, 0.5}};
-  EXPECT_THAT(steps_of(downsample(points, 2)), testing::ElementsAre(1, 2));
-  EXPECT_TRUE(downsample({}, 2).empty());
+  EXPECT_THAT(steps_of(downsample(points, 4)), testing::ElementsAre(1, 2));
+  EXPECT_TRUE(downsample({}, 4).empty());
 }
 
-TEST(Downsample, shows_nan_where_a_range_has_nothing_else) {
+TEST(Downsample, keeps_every_failure_and_the_last_value) {
+  // A chart that leaves out the NaN shows a healthy run.
   std::vector<Point> points;
-  for (int i = 0; i < 10; ++i) points.push_back({i, i, i < 5 ? kNaN : 1.0 + i});
-  points[0].value = kNaN;
-  EXPECT_THAT(steps_of(downsample(points, 4)), testing::ElementsAre(4, 5, 9));
+  for (int i = 0; i < 20'000; ++i) points.push_back({i, i, i >= 10'000 && i < 10'004 ? kNaN : std::cos(i * 0.01)});
+  points.push_back({20'000, 20'000, 0.5});
+  auto kept = downsample(points, 2'000);
+  EXPECT_LE(kept.size(), 2'000U);
+  EXPECT_TRUE(std::ranges::any_of(kept, [](const Point& point) { return std::isnan(point.value); }));
+  EXPECT_EQ(kept.back().value, 0.5);
+  for (std::size_t i = 15'000; i < points.size(); ++i) points[i].value = kNaN;
+  kept = downsample(points, 2'000);
+  EXPECT_TRUE(std::isnan(kept.back().value));
+  EXPECT_EQ(kept.back().step, 20'000);
+  for (Point& point : points) point.value = kNaN;
+  EXPECT_GT(downsample(points, 2'000).size(), 600U);
 }
 
 TEST(Downsample, takes_any_steps) {
@@ -52,7 +62,7 @@ TEST(Downsample, takes_any_steps) {
     points.push_back({i % 2 == 0 ? std::numeric_limits<std::int64_t>::min() : std::numeric_limits<std::int64_t>::max(),
                       i, static_cast<double>(i)});
   }
-  EXPECT_EQ(downsample(points, 4).size(), 4U);
+  EXPECT_EQ(downsample(points, 5).size(), 4U);
   for (Point& point : points) point.step = 7;
   const auto same = downsample(points, 4);
   ASSERT_EQ(same.size(), 2U);

@@ -37,10 +37,11 @@ for step in range(3000):
     address = (tmp_path / "runs.html").as_uri()
     page.open(address)
     shown = "[...document.querySelectorAll('.chart h2')].map(each => each.textContent)"
-    assert page.ask(shown) == [MARKUP, "bad", "step seconds", "train/loss"]
-    page.wait_for("document.querySelectorAll('canvas').length === 4")
+    # Gyre's own come behind them, if the runs took so long that the launcher has looked at them.
+    assert page.ask(shown)[:4] == [MARKUP, "bad", "step seconds", "train/loss"]
+    page.wait_for("document.querySelectorAll('canvas').length >= 4")
     lines = "[...document.querySelectorAll('.chart')].map(each => each.querySelectorAll('.u-series').length - 1)"
-    assert page.ask(lines) == [2, 2, 4, 2]
+    assert page.ask(lines)[:4] == [2, 2, 4, 2]
     assert MARKUP in page.ask("document.querySelector('.run pre').textContent")
     described = page.ask("document.querySelectorAll('.plot')[3].getAttribute('aria-label')")
     assert "first rank 0: ends at 3.333e-4, from 3.333e-4 to 1" in described

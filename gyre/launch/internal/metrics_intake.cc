@@ -37,7 +37,7 @@ std::optional<ProcessUsage> read_usage(pid_t process) {
   double all_pages = 0;
   double resident_pages = 0;
   pages >> all_pages >> resident_pages;
-  if (!fields || !pages) return std::nullopt;
+  if (!fields || !pages || resident_pages == 0) return std::nullopt;  // Of a process that is ending.
   return ProcessUsage{.cpu_seconds = (user_ticks + system_ticks) / static_cast<double>(::sysconf(_SC_CLK_TCK)),
                       .memory_bytes = resident_pages * static_cast<double>(::sysconf(_SC_PAGESIZE))};
 }
