@@ -7,7 +7,9 @@ import csv
 import hashlib
 import json
 import math
+import os
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -16,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from metrics_file import read_metrics
-from running_job import StartJob
+from running_job import StartJob, wait_until
 
 PACKAGE = {"PYTHONPATH": str(Path(__file__).resolve().parent.parent.parent / "python")}
 
@@ -265,6 +267,29 @@ for step in (1.5, 2**63, -(2**63) - 1, "a"):
     assert job.stdout.count("TypeError") == 4
     assert "'loss' has a value that is not a number" in job.stdout
     assert not read_metrics(tmp_path / "job.metrics").ranks_of("good")
+
+
+def test_values_that_are_lost_with_the_end_of_a_rank_are_said(start_job: StartJob, tmp_path: Path) -> None:
+    """`gyre run` stands still: a slow disk does that."""
+    script = """
+import os, time, gyre
+gyre.log({"loss": 0})
+open("ready", "w").close()
+while not os.path.exists("stopped"):
+    time.sleep(0.01)
+for step in range(300_000):
+    gyre.log({"loss": step})
+"""
+    job = start_job("--verbose", "--metrics", "job.metrics", *python(script), env=PACKAGE)
+    wait_until("the rank logs", (tmp_path / "ready").exists)
+    [rank] = job.rank_pids(1)
+    os.kill(job.process.pid, signal.SIGSTOP)
+    (tmp_path / "stopped").touch()
+    wait_until("the rank has ended", lambda: " Z " in (Path("/proc") / str(rank) / "stat").read_text())
+    os.kill(job.process.pid, signal.SIGCONT)
+    assert job.wait() == 0, job.stderr
+    assert "gyre.log: the last values of rank 0 are lost: `gyre run` has not read for too long" in job.stderr
+    assert len(read_metrics(tmp_path / "job.metrics").values("loss", 0)) < 300_000
 
 
 def test_top_shows_the_ranks_of_a_run_that_is_under_way(start_job: StartJob, tmp_path: Path) -> None:

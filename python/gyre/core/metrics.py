@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import operator
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, SupportsFloat, SupportsIndex
 
@@ -77,5 +79,15 @@ def _start() -> _core.MetricsLogger | None:
     _state.asked = True
     _state.logger = _core.metrics_logger()
     if _state.logger is not None:
-        atexit.register(_state.logger.flush, _FLUSH_SECONDS)
+        atexit.register(_flush, _state.logger)
     return _state.logger
+
+
+def _flush(logger: _core.MetricsLogger) -> None:
+    if not logger.flush(_FLUSH_SECONDS):
+        with contextlib.suppress(OSError, ValueError):  # Nobody reads that either.
+            print(
+                f"gyre.log: the last values of rank {logger.rank} are lost: `gyre run` has not read for too long",
+                file=sys.stderr,
+                flush=True,
+            )
