@@ -246,6 +246,7 @@ bool Dispatcher::attempt_alone(const std::string& what, const std::function<void
 
 void Dispatcher::decide() {
   const MutexLock lock(ledger_.mutex);
+  remove_lost_nodes();  // Before what is deleted: a cluster goes with its last node, and nothing else may happen later.
   remove_deleted();
   // A decision may make room for others; asked again the scheduler has nothing to add. What cannot be carried out comes
   // again in the next turn.
@@ -335,15 +336,21 @@ void Dispatcher::forget_old() {
   next_forgetting_ = SteadyClock::now() + (more ? kBetweenParts : kBetweenForgettings);
 }
 
+bool Dispatcher::is_gone(const catalog::Node& node) { return node.state == NodeState::kLost && !node.attempt; }
+
+/// Their worker does it otherwise.
+void Dispatcher::remove_lost_nodes() {
+  for (const catalog::Node& node : ledger_.catalog.nodes().list()) {
+    if (is_gone(node) && problem_of(node.cluster)) {
+      ledger_.catalog.nodes().remove(node.id, {"nodeLost", node.problem});
+    }
+  }
+}
+
 void Dispatcher::settle_clusters() {
   std::map<Id, int> counts;
   for (const catalog::Node& node : ledger_.catalog.nodes().list()) {
-    const bool goes = node.state == NodeState::kLost && !node.attempt;
-    if (goes && problem_of(node.cluster)) {
-      ledger_.catalog.nodes().remove(node.id, {"nodeLost", node.problem});
-    } else if (!goes) {
-      ++counts[node.cluster];
-    }
+    if (!is_gone(node)) ++counts[node.cluster];
   }
   ledger_.for_each_cluster([&](const catalog::Cluster& cluster) GYRE_REQUIRES(ledger_.mutex) {
     const auto stored = stored_spec(cluster);

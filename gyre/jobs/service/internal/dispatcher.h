@@ -89,6 +89,8 @@ class Dispatcher {
   /// What has been kept for long enough goes, once in a while and a part at a time.
   void forget_old() GYRE_REQUIRES(ledger_.mutex);
   void settle_clusters() GYRE_REQUIRES(ledger_.mutex);
+  static bool is_gone(const catalog::Node& node);
+  void remove_lost_nodes() GYRE_REQUIRES(ledger_.mutex);
   void remove_deleted() GYRE_REQUIRES(ledger_.mutex);
   /// False, and a line in the log, where it fails in a way that it would again: others must not wait for it.
   bool attempt_alone(const std::string& what, const std::function<void()>& change) GYRE_REQUIRES(ledger_.mutex);
