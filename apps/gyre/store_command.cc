@@ -98,9 +98,10 @@ void ServeOptions::add_options(CLI::App& verb) {
       ->type_name("LIST");
   verb.add_option("--node", id, "The number of this node (default: 0)")->type_name("N");
   verb.add_option("--listen", listen, "Where to listen for other nodes, if not as --nodes says")->type_name("ENDPOINT");
-  verb.add_option(
-          "--key-file", key_file,
-          "The job's key, 64 hexadecimal digits (`openssl rand -hex 32`): nodes that do not know it read nothing")
+  verb.add_option("--key-file", key_file,
+                  "The job's key, 64 hexadecimal digits (`openssl rand -hex 32`) that only its user can read: nodes "
+                  "that do not "
+                  "know it read nothing")
       ->type_name("FILE");
   verb.add_option("--include-pattern", include,
                   "Only files with these names: * and ? stand for others; divided by ; or ,")
@@ -124,8 +125,13 @@ SecretKey read_key(const std::string& path) {
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file) throw system_error("cannot read the key in " + path, errno);
   struct stat status{};
-  if (::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode) && (status.st_mode & (S_IRWXG | S_IRWXO)) != 0)
-    fmt::print(stderr, "gyre store serve: warning: others can read the key in {0}; `chmod 600 {0}`\n", path);
+  if (::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode) && (status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("others than its user can read the key in {0}, and with it the store; if nobody has done so, "
+                    "`chmod 600 {0}`, else make another key",
+                    path));
+  }
   Bytes bytes = read_secret(file.get(), kMostKeyFileBytes, path);
   const WipedAtEnd wiped(bytes);
   std::string_view digits = as_text(bytes);
@@ -248,15 +254,30 @@ int copy_out(const Place& place, const std::vector<std::string>& names) {
   return 0;
 }
 
+bool is_mount_point(const std::string& folder) {
+  struct statx status{};
+  if (::statx(AT_FDCWD, folder.c_str(), 0, 0, &status) != 0) return false;
+  return (status.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
+}
+
+/// Error where something would be hidden by a mount there.
+void check_mount_place(const std::string& folder) {
+  const auto refuse = [&](const std::string& reason) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("cannot mount in {}: {}", folder, reason));
+  };
+  std::error_code trouble;
+  const bool is_empty = std::filesystem::is_empty(folder, trouble);
+  if (trouble == std::errc::not_connected)
+    refuse(fmt::format("the process of an earlier mount there is gone; `fusermount3 -u {}` ends it", folder));
+  if (trouble) refuse(trouble.message());
+  if (is_mount_point(folder)) refuse("something is mounted there already; unmount it, or name another folder");
+  if (!is_empty) refuse("it is not empty; what is in it would be hidden");
+}
+
 int mount(const Place& place, const std::string& folder) {
   constexpr std::uint64_t kReadAheadBytes = std::uint64_t{1} << 30;
   const std::string name = place.url();
-  std::error_code trouble;
-  if (!std::filesystem::is_empty(folder, trouble) || trouble) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("cannot mount in {}: {}", folder,
-                            trouble ? trouble.message() : "it is not empty; what is in it would be hidden"));
-  }
+  check_mount_place(folder);
   const store::DataFiles files = node::data_files_from_environment(kReadAheadBytes);
   static_cast<void>(files.opener().folders().list(name));  // Or its error, before anything is mounted.
   store::serve_mount(

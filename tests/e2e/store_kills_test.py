@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 from effort import first_seed, rounds
 from fault_server import fault_server
-from store_nodes import StoreNodes, nothing_runs
+from staging import MIB, some_files
+from store_nodes import StoreNodes, nothing_runs, read_all
 
 from gyre.data import Loader, ints, raw, write_tfrecords
 
@@ -138,3 +139,44 @@ def test_cat_reads_on_when_its_daemon_dies(gyre: Path, tmp_path: Path) -> None:
             output, errors = reader.communicate(timeout=60)
         assert reader.returncode == 0, errors.decode()
         assert first + output == b"".join(files[name] for name in sorted(files))
+
+
+def target_of(link: Path) -> str:
+    try:
+        return str(link.readlink())
+    except FileNotFoundError:
+        return ""  # Closed meanwhile.
+
+
+def test_readers_are_killed_at_random_and_their_daemons_serve_on(gyre: Path, tmp_path: Path) -> None:
+    """Twenty kills of programs in the middle of a reading, half of them waiting for another node: no connection stays
+    open, no fetch is lost, nothing is read twice."""
+    generator = random.Random(31)
+    files = some_files(31, 6, MIB) | {"large.bin": generator.randbytes(66 * MIB)}
+    names = sorted(files)
+    with fault_server(files) as server, StoreNodes(gyre, tmp_path, 2, server.url, "--on-demand") as nodes:
+        nodes.start()
+
+        def open_files(node: int) -> int:
+            """But for the chunks read most recently, which a daemon keeps open."""
+            fds = Path(f"/proc/{nodes.daemons[node].pid}/fd")
+            return sum("/store/chunks/" not in target_of(fd) for fd in fds.iterdir())
+
+        for node in (0, 1):
+            nodes.read(node, "part_000.bin")
+        before = [open_files(node) for node in (0, 1)]
+        for kill in range(20):
+            command = [gyre, "store", "cat", "--store-dir", nodes.store_dir(kill % 2), *generator.sample(names, 7)]
+            with subprocess.Popen(command, stdout=subprocess.PIPE) as reader:
+                assert reader.stdout is not None
+                reader.stdout.read(generator.randrange(1, 60 * MIB))
+                reader.kill()
+        for node in (0, 1):
+            read_all(nodes, node, files)
+        assert server.sent_bytes == sum(map(len, files.values()))
+        for node in (0, 1):
+            deadline = time.monotonic() + 60
+            while open_files(node) > before[node] + 6:  # Some of the other node's connections are kept.
+                assert time.monotonic() < deadline, open_files(node)
+                time.sleep(0.05)
+            assert nodes.end(node) == 0

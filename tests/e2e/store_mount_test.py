@@ -103,6 +103,26 @@ def test_a_killed_mount_is_gone(gyre: Path, tmp_path: Path) -> None:
                 assert os.listdir(place) == []
 
 
+def test_a_mount_hides_no_other_one(gyre: Path, tmp_path: Path) -> None:
+    """Nor an empty one, whose folder looks as any empty folder does; and libfuse adds nothing to what is said."""
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set/a").write_bytes(b"abc")
+    place = tmp_path / "place"
+    with StoreNodes(gyre, tmp_path, 1, str(tmp_path / "set")) as nodes:
+        nodes.start()
+        words = [gyre, "store", "mount", "--store-dir", nodes.store_dir(0), place]
+        with mounted(gyre, nodes, place) as mount:
+            empty = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs none {place} && exec "$@"', "sh"]
+            for prefix in ([], empty):
+                done = subprocess.run([*prefix, *words], capture_output=True, text=True, timeout=60, check=False)
+                assert done.returncode == 2, done
+                assert "something is mounted there already" in done.stderr
+            assert (place / "a").read_bytes() == b"abc"
+            mount.terminate()
+            assert mount.stderr is not None
+            assert mount.stderr.read() == ""
+
+
 def test_a_file_that_has_changed_is_an_error_and_no_mixture(gyre: Path, tmp_path: Path) -> None:
     files = {"a.bin": random.Random(3).randbytes(4 * MIB)}
     with fault_server(files) as server, StoreNodes(gyre, tmp_path, 1, server.url, "--on-demand") as nodes:

@@ -57,7 +57,6 @@ class StoreNodes:
         self.key_file = folder / "key"
         self.key_file.write_text(secrets.token_hex(32) + "\n")
         self.key_file.chmod(0o600)
-        self.key_file.chmod(0o600)
 
     def __enter__(self) -> StoreNodes:
         return self
@@ -151,6 +150,11 @@ class StoreNodes:
 
     def chunk_files(self, node: int) -> list[Path]:
         return sorted(path for path in self.store_dir(node).glob("store/chunks/*/*") if path.is_file())
+
+
+def read_all(nodes: StoreNodes, node: int, files: dict[str, bytes]) -> None:
+    names = sorted(files)
+    assert nodes.read(node, *names) == b"".join(files[name] for name in names), nodes.log(node)
 
 
 def nothing_runs(nodes: StoreNodes) -> bool:

@@ -149,7 +149,14 @@ asio::awaitable<Hello> Acceptor::shake_hands(AsyncSocket& socket, Transcript& tr
   if (refusal) throw Error(*refusal);
   check_addressee(hello, options_.rank);  // After the answer, which tells the connector who this is.
   Proof proof;
-  co_await read_all(socket, proof);
+  try {
+    co_await read_all(socket, proof);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kPeerLost) throw;
+    throw Error(ErrorCode::kPeerLost,
+                "the other side closed the connection before it had proved that it knows the job's key; it probably "
+                "has another one");
+  }
   check_proof(options_.key, transcript.opening, transcript.answer, proof);
   if (hello.encrypts != options_.encrypt) {
     const std::array<std::byte, 1> disagreement{kOtherEncryption};

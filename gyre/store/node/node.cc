@@ -106,6 +106,9 @@ void Node::read(const Piece& chunk, Reading& reading) {
       if (found) return;
     } catch (const ReaderGone&) {
       throw;
+    } catch (const OtherKey& error) {
+      log(error);
+      reading.still_waiting();
     } catch (const Error& error) {
       counts_.relayed_bytes += left_bytes - reading.left_bytes();
       options_.logger->warn("node {} cannot give {}: {}", node, catalog_.manifest().entries[chunk.entry].target,
@@ -116,6 +119,10 @@ void Node::read(const Piece& chunk, Reading& reading) {
   const std::uint64_t left_bytes = reading.left_bytes();
   read_here(chunk, reading);
   counts_.local_bytes += left_bytes;
+}
+
+void Node::log(const OtherKey& trouble) const {
+  options_.logger->log(trouble.is_news() ? spdlog::level::warn : spdlog::level::debug, "{}", trouble.what());
 }
 
 bool Node::serve(const Piece& chunk, Reading& reading, bool only_if_present) {
@@ -157,6 +164,8 @@ bool Node::fetch_from_peers(const Piece& chunk, std::span<std::byte> into) {
         .fingerprint = catalog_.fingerprint(), .entry = chunk.entry, .chunk = chunk.number, .only_if_present = true};
     try {
       if (peers_.read(node, request, reading)) return true;
+    } catch (const OtherKey& error) {
+      log(error);
     } catch (const Error& error) {
       options_.logger->debug("node {} was asked for a chunk: {}", node, error.what());
     }

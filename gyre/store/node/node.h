@@ -93,6 +93,7 @@ class Node {
   /// The same for what is left of `reading`.
   bool hand_on_from_disk(const Piece& chunk, Reading& reading);
   void read_here(const Piece& chunk, Reading& reading);
+  void log(const OtherKey& trouble) const;
   /// A small range alone, where its chunk could not be kept; false where that is not so, or it did not arrive at once.
   bool read_range_from_source(const Piece& chunk, Reading& reading);
 

@@ -42,7 +42,14 @@ class NodeFailure : public Error {
 
 }  // namespace
 
-std::unique_ptr<net::Stream> Peers::connect(const Member& node) const {
+OtherKey::OtherKey(const Member& node, bool is_news)
+    : Error(ErrorCode::kAuthentication,
+            fmt::format("node {} ({}) was given another key than this node; start all nodes with the same --key-file. "
+                        "Until then neither gives the other anything, and both read from the source",
+                        node.id, node.endpoint)),
+      is_news_(is_news) {}
+
+std::unique_ptr<net::Stream> Peers::connect(const Member& node) {
   net::Hello hello;
   hello.rank = self_;
   hello.acceptor = node.id;
@@ -50,8 +57,16 @@ std::unique_ptr<net::Stream> Peers::connect(const Member& node) const {
   hello.channel = fingerprint_;
   hello.epoch = membership_.now()->epoch;
   hello.encrypts = true;
-  return net::connect_securely(net::parse_endpoint(node.endpoint), key_, hello, Deadline::after(kAcceptLimit),
-                               Deadline::after(kHandshakeLimit));
+  try {
+    return net::connect_securely(net::parse_endpoint(node.endpoint), key_, hello, Deadline::after(kAcceptLimit),
+                                 Deadline::after(kHandshakeLimit));
+  } catch (const net::WrongAcceptor&) {
+    throw;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kAuthentication) throw;
+    const MutexLock lock(mutex_);
+    throw OtherKey(node, !std::exchange(suspicions_[node.id].has_other_key, true));
+  }
 }
 
 std::unique_ptr<net::Stream> Peers::take_idle(std::uint32_t node) {

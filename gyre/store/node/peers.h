@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gyre/base/clock.h"
+#include "gyre/base/error.h"
 #include "gyre/base/thread_annotations.h"
 #include "gyre/net/job_key.h"
 #include "gyre/net/stream.h"
@@ -17,6 +18,17 @@
 #include "gyre/store/node/wire.h"
 
 namespace gyre::store::node {
+
+/// The node has another key than this one.
+class OtherKey : public Error {
+ public:
+  OtherKey(const Member& node, bool is_news);
+  /// It was not known yet: the reason is worth a line.
+  bool is_news() const { return is_news_; }
+
+ private:
+  bool is_news_;
+};
 
 /// This node's connections to the others. Thread-safe: each request has a connection to itself.
 class Peers {
@@ -27,7 +39,7 @@ class Peers {
 
   /// Reads from a node what is left of `reading`. False where the node does not have it, and was not to fetch it.
   /// `chunk` names the chunk, and whether only what is present is wanted. Error: kPeerLost, kTimeout (silent for five
-  /// seconds), …, which make the node suspect for a while; what made the node itself fail; ReaderGone.
+  /// seconds), OtherKey, …, which make the node suspect for a while; what made the node itself fail; ReaderGone.
   bool read(std::uint32_t node, const ReadRequest& chunk, Reading& reading);
 
   /// Hands the members of now to a node, and adopts its own where they are later. Error as read().
@@ -42,13 +54,14 @@ class Peers {
   struct Suspicion {
     SteadyClock::time_point until{};
     std::chrono::milliseconds last{0};
+    bool has_other_key = false;
   };
   using Streams = std::vector<std::unique_ptr<net::Stream>>;
 
   bool ask(net::Stream& stream, ReadRequest request, Reading& reading);
   /// `stamp`: of the members that the other node knows.
   void compare_members(net::Stream& stream, std::uint64_t stamp);
-  std::unique_ptr<net::Stream> connect(const Member& node) const;
+  std::unique_ptr<net::Stream> connect(const Member& node) GYRE_EXCLUDES(mutex_);
   std::unique_ptr<net::Stream> take_idle(std::uint32_t node) GYRE_EXCLUDES(mutex_);
   void give_back(std::uint32_t node, std::unique_ptr<net::Stream> stream) GYRE_EXCLUDES(mutex_);
   void suspect(std::uint32_t node) GYRE_EXCLUDES(mutex_);

@@ -20,6 +20,8 @@
 #include <array>
 #include <cerrno>
 #include <climits>
+#include <cstdarg>
+#include <cstdio>
 #include <cstring>
 #include <ctime>
 #include <memory>
@@ -46,6 +48,7 @@ constexpr const char* kLibrary = "libfuse3.so.3";
 constexpr const char* kDevice = "/dev/fuse";
 /// Of fuse_main(), where its loop did not end by an unmounting.
 constexpr int kEndedBySignal = 8;
+constexpr std::size_t kMostMessageBytes = 1'024;
 constexpr double kForEver = 1e6;  ///< Seconds that the kernel keeps names and sizes: they do not change.
 
 using File = std::unique_ptr<const data::ReadableFile>;
@@ -61,6 +64,9 @@ struct Mount {
 };
 
 decltype(&::fuse_get_context) context_of_call = nullptr;
+
+/// What libfuse says, which it would print itself: see serve_mount().
+std::function<void(const std::string&)> said_by_library;
 
 Mount& mount_of_call() { return *static_cast<Mount*>(context_of_call()->private_data); }
 
@@ -161,6 +167,17 @@ int close_file(const char*, fuse_file_info* info) {
   return 0;
 }
 
+/// libfuse's messages come through here.
+void take_message(fuse_log_level, const char* format, va_list values) {
+  std::array<char, kMostMessageBytes> text{};
+  std::vsnprintf(text.data(), text.size(), format, values);
+  std::string message = text.data();
+  while (message.ends_with('\n')) message.pop_back();
+  // libfuse 3.12 to 3.15 complain of their own default, which -o max_threads does not replace.
+  if (message.empty() || message.starts_with("Ignoring invalid max threads value")) return;
+  said_by_library(message);
+}
+
 fuse_operations operations() {
   fuse_operations all{};
   all.init = begin;
@@ -194,6 +211,7 @@ void serve_mount(const data::FileOpener& opener, const std::string& root, const 
   void* const library = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
   const auto find = [&](const char* name) { return library == nullptr ? nullptr : ::dlsym(library, name); };
   const auto run = reinterpret_cast<decltype(&::fuse_main_real)>(find("fuse_main_real"));
+  const auto set_log = reinterpret_cast<decltype(&::fuse_set_log_func)>(find("fuse_set_log_func"));  // From 3.7 on.
   context_of_call = reinterpret_cast<decltype(&::fuse_get_context)>(find("fuse_get_context"));
   if (run == nullptr || context_of_call == nullptr) {
     throw Error(ErrorCode::kUnsupported,
@@ -206,9 +224,20 @@ void serve_mount(const data::FileOpener& opener, const std::string& root, const 
   std::vector<std::string> words = {"gyre", "-f", "-o", "ro,auto_unmount,fsname=gyre,subtype=gyre", place.string()};
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
+  std::string reason;
+  said_by_library = [&](const std::string& message) {
+    if (mount.is_mounted) {
+      report("libfuse: " + message);
+    } else {
+      reason += (reason.empty() ? "" : "; ") + message;
+    }
+  };
+  if (set_log != nullptr) set_log(take_message);
   const int code = run(static_cast<int>(arguments.size()), arguments.data(), &all, sizeof all, &mount);
+  if (set_log != nullptr) set_log(nullptr);
   if (code != 0 && !(mount.is_mounted && code == kEndedBySignal)) {
-    throw Error(ErrorCode::kIo, fmt::format("cannot mount in {}: libfuse's reason is above", place.string()));
+    throw Error(ErrorCode::kIo, fmt::format("cannot mount in {}: {}", place.string(),
+                                            reason.empty() ? "libfuse's reason is above" : reason));
   }
 }
 

@@ -18,6 +18,8 @@ namespace {
 using data::Compression;
 
 constexpr std::size_t kPieceBytes = 4 << 20;
+/// Of compressed data: enough to tell their format.
+constexpr std::size_t kFirstBytes = 2;
 
 struct FileSums {
   Md5 md5;
@@ -52,6 +54,19 @@ std::string ObjectWriter::describe(const ManifestEntry& entry) const {
   return fmt::format("{} of {}", entry.object.name, manifest_.sources[entry.source]);
 }
 
+void ObjectWriter::check_beginning(const ManifestEntry& entry, std::span<const std::byte> first) const {
+  if (data::sniff_compression(first) == entry.compression) return;
+  std::string found = first.empty() ? "it is empty" : "it begins with";
+  for (const std::byte one : first.first(std::min(first.size(), kFirstBytes)))
+    found += fmt::format(" {:02x}", std::to_integer<unsigned>(one));
+  const bool by_name = entry.object.encoding.empty();
+  throw NotCompressed(
+      fmt::format("{} is not {} data, though {} says so: {}. To take it as it is, {}", describe(entry),
+                  entry.compression == Compression::kGzip ? "gzip" : "zlib",
+                  by_name ? "its name" : fmt::format("its Content-Encoding ({})", entry.object.encoding), found,
+                  by_name ? "do not decompress by suffix" : "do not decompress"));
+}
+
 void ObjectWriter::check_md5(const ManifestEntry& entry, const Md5& found) {
   if (found == *entry.object.md5) {
     ++counts_.md5;
@@ -79,6 +94,7 @@ void ObjectWriter::write_whole(const ManifestEntry& entry, std::span<const std::
   }
   std::span<const std::byte> contents = stored;
   if (entry.compression != Compression::kNone) {
+    check_beginning(entry, stored);
     const auto inflated = inflate(entry, stored);
     if (!inflated) {
       keep_piece(entry, {}, stored);
@@ -136,6 +152,9 @@ void ObjectWriter::inflate_part(const ManifestEntry& entry) {
   const std::uint64_t key = StageLog::key_of(manifest_, entry);
   const auto stored = folder_.stored_part(key);
   const auto written = folder_.written_part(key);
+  Bytes first(std::min<std::uint64_t>(kFirstBytes, entry.object.size_bytes));
+  data::open_local_file(stored.string())->read_at(0, first);
+  check_beginning(entry, first);
   const WrittenFile file = inflate_file(stored, entry.compression, written, describe(entry));
   ++counts_.gzip;
   publish(entry, written, file.crc32c);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 
+#include "gyre/base/error.h"
 #include "gyre/data/formats/inflate.h"
 #include "gyre/data/scratch_buffer.h"
 #include "gyre/store/staging/manifest.h"
@@ -20,6 +21,12 @@ struct WrittenCounts {
   std::atomic<std::uint64_t> gzip{0};
 };
 
+/// An object that was to be decompressed is not compressed: reading it again is no use.
+class NotCompressed : public Error {
+ public:
+  explicit NotCompressed(const std::string& message) : Error(ErrorCode::kCorruptData, message) {}
+};
+
 /// Turns what arrived of objects into their files: checks, decompresses, writes, writes down. Not thread-safe: one per
 /// thread.
 class ObjectWriter {
@@ -30,7 +37,7 @@ class ObjectWriter {
                std::uint64_t most_in_memory)
       : manifest_(manifest), folder_(folder), log_(log), counts_(counts), most_in_memory_(most_in_memory) {}
 
-  /// An object of one piece becomes its file. Error(kCorruptData) where it is not what the source has.
+  /// An object of one piece becomes its file. Error(kCorruptData) where it is not what the source has; NotCompressed.
   void write_whole(const ManifestEntry& entry, std::span<const std::byte> stored);
 
   /// Keeps what has arrived of a piece that is still under way, behind what is kept already.
@@ -47,6 +54,8 @@ class ObjectWriter {
   std::optional<std::span<const std::byte>> inflate(const ManifestEntry& entry, std::span<const std::byte> stored);
   void inflate_part(const ManifestEntry& entry);
   void publish(const ManifestEntry& entry, const std::filesystem::path& part, std::uint32_t crc32c);
+  /// Throws NotCompressed where what is to be decompressed begins otherwise than its format does.
+  void check_beginning(const ManifestEntry& entry, std::span<const std::byte> first) const;
   std::string describe(const ManifestEntry& entry) const;
 
   const Manifest& manifest_;

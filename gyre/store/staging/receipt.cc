@@ -63,6 +63,18 @@ std::string Receipt::json() const {
 
 std::vector<std::string> Receipt::notes() const {
   std::vector<std::string> notes;
+  if (older.of_this_set > 0) {
+    notes.push_back(
+        fmt::format("an older Gyre had staged {} of this set in {}; they were compared with the checksums "
+                    "that it had recorded, which {} of them fit{}",
+                    count(older.of_this_set, "file"), folder, older.sound,
+                    older.sound < older.of_this_set ? "; the others were read again" : ""));
+  } else if (older.files > 0 && files_present == 0) {
+    notes.push_back(
+        fmt::format("an older Gyre had staged {} in {}; what it recorded fits no file of this set, and "
+                    "all were read",
+                    count(older.files, "file"), folder));
+  }
   if (const auto& names = leftovers.removed; !names.empty()) {
     notes.push_back(
         fmt::format("removed from {}: {} that an earlier staging had brought and this set does not have: {}", folder,

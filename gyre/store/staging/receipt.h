@@ -38,13 +38,22 @@ struct Receipt {
 
   std::vector<std::pair<std::string, std::string>> failed{};  ///< Files, and why.
 
+  /// What an older Gyre had recorded in the folder.
+  struct Older {
+    std::uint64_t files = 0;        ///< All.
+    std::uint64_t of_this_set = 0;  ///< Were compared with their checksums,
+    std::uint64_t sound = 0;        ///< and these fit; the others were read again.
+  };
+  Older older{};
+
   FoundLeftovers leftovers{};  ///< Files in the folder that the manifest does not have.
 
   bool complete() const { return failed.empty(); }
   std::string json() const;
   /// For people, several lines.
   std::string text() const;
-  /// What a person has to know of the leftovers: a line for what was removed, and one for what is there in addition.
+  /// What a person has to know of what was there: a line for what an older Gyre has staged, one for what was removed,
+  /// and one for what is there in addition.
   std::vector<std::string> notes() const;
 };
 

@@ -103,6 +103,7 @@ class Staging {
   std::uint64_t present_written_bytes_ = 0;
   std::uint64_t kept_files_ = 0;
   std::uint64_t reused_bytes_ = 0;
+  Receipt::Older older_;
   bool stopped_ = false;
 };
 
@@ -145,7 +146,10 @@ std::vector<Piece> Staging::missing_pieces(std::size_t number, const std::option
 void Staging::plan_entry(std::size_t number, std::uint64_t& missing_bytes) {
   const ManifestEntry& entry = manifest_.entries[number];
   const auto record = log_.find(manifest_, entry);
+  const bool is_older = record && record->done && record->done->older;
+  if (is_older) ++older_.of_this_set;
   if (record && record->done && folder_.holds(*record->done, entry.target)) {
+    if (is_older) ++older_.sound;
     ++present_files_;
     present_bytes_ += entry.object.size_bytes;
     present_written_bytes_ += record->done->bytes;
@@ -184,6 +188,7 @@ void Staging::check_space(std::uint64_t missing_bytes) const {
 
 void Staging::plan() {
   std::uint64_t missing_bytes = 0;
+  older_.files = log_.older_files();
   for (std::size_t i = 0; i < manifest_.entries.size(); ++i) plan_entry(i, missing_bytes);
   check_space(missing_bytes);
   state_.seal();
@@ -237,6 +242,8 @@ void Staging::attempt(std::size_t number, const std::function<void()>& write) {
   try {
     write();
     state_.complete(number);
+  } catch (const NotCompressed& error) {
+    state_.failed(number, error.what());
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kCorruptData) throw;
     if (!state_.again(number, manifest_.entries[number].object.size_bytes)) state_.failed(number, error.what());
@@ -315,6 +322,7 @@ Receipt Staging::receipt(SteadyClock::duration took) const {
   receipt.checked_md5 = counts_.md5;
   receipt.checked_gzip = counts_.gzip;
   receipt.setbacks = setbacks_;
+  receipt.older = older_;
   receipt.seconds = std::chrono::duration<double>(took).count();
   for (const auto& [number, reason] : state_.failures())
     receipt.failed.emplace_back(manifest_.entries[number].target, reason);

@@ -24,6 +24,8 @@ namespace {
 /// Some ten million files.
 constexpr std::uint64_t kMostLogBytes = std::uint64_t{1} << 30;
 constexpr std::size_t kChecksumDigits = 8;
+/// Of its lines. Those without a number were written until November 2026.
+constexpr int kFormat = 2;
 
 /// A line without its checksum; nothing where that is wrong: what a kill, or a full disk, left of it.
 std::optional<std::string> checked(std::string_view line) {
@@ -47,7 +49,12 @@ StageLog::StageLog(const std::filesystem::path& folder) : path_((folder / "log")
   read();
   // A line that was cut off must not swallow the next one.
   append("");
-  append("boot " + boot_id());
+  append(fmt::format("boot {} format {}", boot_id(), kFormat));
+}
+
+std::size_t StageLog::older_files() const {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(records_, [](const auto& known) { return known.second.done && known.second.done->older; }));
 }
 
 std::uint64_t StageLog::key_of(const Manifest& manifest, const ManifestEntry& entry) {
@@ -79,13 +86,18 @@ void StageLog::read() {
     if (const auto words = checked(line)) read_line(number, *words, sections);
     ++number;
   }
-  const auto is_trusted = [&sections](std::size_t line) {
-    const auto next = std::ranges::upper_bound(sections, line, {}, &Section::begin);
-    const Section& section = *std::prev(next);
-    return section.this_boot || line < section.synced;
+  const auto section_of = [&sections](std::size_t line) {
+    return *std::prev(std::ranges::upper_bound(sections, line, {}, &Section::begin));
+  };
+  const auto is_trusted = [&section_of](std::size_t line) {
+    const Section section = section_of(line);
+    return !section.older && (section.this_boot || line < section.synced);
   };
   for (auto& [key, record] : records_) {
-    if (record.done) record.done->trusted = is_trusted(record.done->line);
+    if (record.done) {
+      record.done->trusted = is_trusted(record.done->line);
+      record.done->older = section_of(record.done->line).older;
+    }
     for (auto* parts : {&record.parts, &record.beginnings}) {
       for (auto& [part_number, part] : *parts) part.trusted = is_trusted(part.line);
     }
@@ -96,7 +108,16 @@ void StageLog::read() {
 void StageLog::read_line(std::size_t number, const std::string& words, std::vector<Section>& sections) {
   Section& section = sections.back();
   if (words.starts_with("boot ")) {
-    sections.push_back({.begin = number, .this_boot = words == "boot " + boot_id()});
+    const std::string ours = fmt::format("boot {}", boot_id());
+    int format = 1;
+    std::sscanf(words.c_str(), "boot %*s format %d", &format);
+    if (format > kFormat) {
+      throw Error(ErrorCode::kUnsupported,
+                  fmt::format("a newer Gyre has staged there, and this one cannot read {} (format {}); use the newer "
+                              "one, or name another folder",
+                              path_, format));
+    }
+    sections.push_back({.begin = number, .this_boot = words.starts_with(ours), .older = format < kFormat});
     return;
   }
   if (words == "syncing") {

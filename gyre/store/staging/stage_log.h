@@ -23,6 +23,8 @@ namespace gyre::store {
 /// * what was written before a sync of its own boot had begun that then ended. A sync says nothing of lines of earlier
 ///   boots, whose bytes may never have reached the disk: where they are found sound, they are written anew.
 /// Pieces count from the moment on at which the file that they are in was made.
+///
+/// Nothing that an older Gyre has written is believed so: its files and pieces count where their checksums fit.
 class StageLog {
  public:
   /// A file that is complete.
@@ -32,6 +34,7 @@ class StageLog {
     std::uint32_t crc32c = 0;
     bool trusted = false;  ///< Else its checksum has to be compared.
     std::size_t line = 0;  ///< Of the log.
+    bool older = false;    ///< Written by an older Gyre.
   };
   /// One of several pieces of an object that have arrived.
   struct Part {
@@ -52,11 +55,15 @@ class StageLog {
     std::uint64_t set = 0;
   };
 
-  /// In `folder`, which exists. Error(kIo); kInvalidArgument where another process is staging there.
+  /// In `folder`, which exists. Error(kIo); kInvalidArgument where another process is staging there; kUnsupported where
+  /// a newer Gyre has.
   explicit StageLog(const std::filesystem::path& folder);
 
   /// What an earlier staging left of an entry; nothing where its source cannot say whether it has changed.
   std::optional<Record> find(const Manifest& manifest, const ManifestEntry& entry) const;
+
+  /// How many files an older Gyre has staged there.
+  std::size_t older_files() const;
 
   /// By name: what the last staging that had a file has said of it. Logs of older versions have no names.
   const std::unordered_map<std::string, Brought>& brought() const { return brought_; }
@@ -83,6 +90,7 @@ class StageLog {
   struct Section {
     std::size_t begin = 0;
     bool this_boot = false;
+    bool older = true;  ///< Of an older Gyre, whose lines have no number of their format.
     std::uint64_t set = 0;
     std::optional<std::size_t> syncing{};  ///< The line at which the sync that runs began.
     std::size_t synced = 0;                ///< The line at which the last one began that ended.

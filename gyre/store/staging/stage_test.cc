@@ -14,7 +14,6 @@
 #include <fstream>
 #include <map>
 #include <mutex>
-#include <set>
 #include <thread>
 
 #include "gyre/base/boot.h"
@@ -24,16 +23,18 @@
 #include "gyre/base/random.h"
 #include "gyre/data/formats/inflate.h"
 #include "gyre/store/staging/crew.h"
-#include "gyre/store/staging/patterns.h"
-#include "gyre/store/staging/shards.h"
 #include "gyre/store/staging/stage_log.h"
 
 namespace gyre::store {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Pair;
+using ::testing::ThrowsMessage;
 
 constexpr std::uint64_t kMiB = 1 << 20;
 
@@ -224,6 +225,27 @@ TEST(Stage, DecompressesSmallAndLargeObjectsAlike) {
   EXPECT_TRUE(fs::is_empty(folder.path / ".gyre-stage/parts"));
 }
 
+// A file that only has the name of a compressed one is not damaged: reading it again is no use.
+TEST(Stage, SaysOfAFileThatIsNotCompressedWhatItIsAndReadsItOnce) {
+  const auto letters = as_bytes("a,b\n1,2\n");
+  const Bytes text(letters.begin(), letters.end());
+  Case it({{"empty.gz", {}},
+           {"large.gz", Bytes(65 * kMiB)},
+           {"sound.gz", data::deflate(data::Compression::kGzip, text)},
+           {"t.csv.gz", text}},
+          1);
+  it.source->fails = false;
+  const TemporaryFolder folder;
+  const Receipt receipt = it.stage_to(folder.path, Inflation::kBySuffix);
+  EXPECT_THAT(
+      receipt.failed,
+      ElementsAre(Pair("empty", HasSubstr("it is empty")), Pair("large", HasSubstr("it begins with 00 00")),
+                  Pair("t.csv", AllOf(HasSubstr("t.csv.gz of "),
+                                      HasSubstr("is not gzip data, though its name says so: it begins with 61 2c")))));
+  EXPECT_EQ(files_below(folder.path), (std::map<std::string, Bytes>{{"sound", text}}));
+  EXPECT_EQ(it.source->given_bytes, receipt.stored_bytes);
+}
+
 TEST(Stage, BelievesNoLineOfItsLogThatIsDamaged) {
   Random random(2);
   std::map<std::string, Bytes> objects;
@@ -270,8 +292,8 @@ std::uint64_t files_believed(const std::string& before, const std::string& after
 }
 
 TEST(Stage, BelievesWhatWasSyncedOrWrittenUnderThisBootAndComparesTheRest) {
-  const std::string other = log_line("boot other");
-  const std::string ours = log_line("boot " + boot_id());
+  const std::string other = log_line("boot other format 2");
+  const std::string ours = log_line("boot " + boot_id() + " format 2");
   const std::string synced = log_line("syncing") + log_line("synced");
   EXPECT_EQ(files_believed(other, ""), 1U);
   EXPECT_EQ(files_believed(ours, ""), 2U);
@@ -281,6 +303,42 @@ TEST(Stage, BelievesWhatWasSyncedOrWrittenUnderThisBootAndComparesTheRest) {
   EXPECT_EQ(files_believed(other, ours + synced), 1U);
   EXPECT_EQ(files_believed(other + log_line("syncing"), log_line("synced")), 1U);
   EXPECT_EQ(files_believed(other, log_line("syncing") + ours + log_line("synced")), 1U);
+  // Of an older Gyre, nothing.
+  EXPECT_EQ(files_believed(log_line("boot " + boot_id()), synced), 1U);
+}
+
+// Until November 2026 a log had no number of its format, and no names: what it says is compared, said and written anew.
+TEST(Stage, ComparesWhatAnOlderGyreHasStagedAndSaysSo) {
+  std::map<std::string, Bytes> objects = {{"a", Bytes(100)}, {"b", Bytes(200)}, {"c", Bytes(300)}};
+  Case it(objects, 5);
+  it.source->fails = false;
+  const TemporaryFolder folder;
+  it.stage_to(folder.path);
+  const fs::path log = folder.path / ".gyre-stage/log";
+  std::ifstream in(log);
+  std::string older = log_line("boot " + boot_id());
+  for (std::string line; std::getline(in, line);) {
+    // Without the name, and the checksum of the line.
+    if (line.starts_with("done ")) older += log_line(line.substr(0, line.rfind(' ', line.rfind(' ') - 1)));
+  }
+  std::ofstream(log) << older;
+  const auto time = fs::last_write_time(folder.path / "b");
+  std::ofstream(folder.path / "b", std::ios::binary) << std::string(200, 'x');
+  fs::last_write_time(folder.path / "b", time);
+  const Receipt receipt = it.stage_to(folder.path);
+  EXPECT_THAT(receipt.notes(), ElementsAre(AllOf(HasSubstr("an older Gyre had staged 3 files of this set"),
+                                                 HasSubstr("which 2 of them fit; the others were read again"))));
+  EXPECT_EQ(receipt.files_present, 2U);
+  EXPECT_EQ(files_below(folder.path), objects);
+  const Receipt again = it.stage_to(folder.path);
+  EXPECT_EQ(again.files_present, 3U);
+  EXPECT_THAT(again.notes(), ElementsAre());
+  Case other({{"d", Bytes(10)}}, 6);
+  other.source->fails = false;
+  std::ofstream(log) << older;
+  EXPECT_THAT(other.stage_to(folder.path).notes(), Contains(HasSubstr("what it recorded fits no file of this set")));
+  std::ofstream(log) << log_line("boot x format 3");
+  EXPECT_THAT([&] { it.stage_to(folder.path); }, ThrowsMessage<Error>(HasSubstr("a newer Gyre has staged there")));
 }
 
 // The pieces that the log names were those of another file, which has become the target.
@@ -340,95 +398,6 @@ TEST(LocalSource, NamesALinkToAFileThatIsNotThere) {
     ADD_FAILURE() << "the link was listed";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("link is a link to gone.bin, which is not there"));
-  }
-}
-
-TEST(Manifest, LeavesOutWhatAStagingKeepsInItsFolder) {
-  const Manifest manifest = make_manifest(
-      {{.source = "there", .objects = {{.name = ".gyre-stage/log"}, {.name = "a/.gyre-stage/log"}, {.name = "b"}}}},
-      Inflation::kNone);
-  ASSERT_EQ(manifest.entries.size(), 1U);
-  EXPECT_EQ(manifest.entries[0].target, "b");
-}
-
-TEST(Manifest, RefusesNamesThatLeadAwayOrClash) {
-  const auto said = [](const std::vector<std::string>& names, Inflation inflation = Inflation::kNone) -> std::string {
-    std::vector<Object> objects;
-    for (const std::string& name : names) objects.push_back({.name = name});
-    try {
-      make_manifest({{.source = "there", .objects = objects}}, inflation);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
-  };
-  EXPECT_EQ(said({"a", "a-b", "a.b/c", "b/c"}), "");
-  for (const char* name : {"../a", "a/../b", "/a", "a//b", "a/", ".", "a/./b", "a\nb"}) {
-    EXPECT_THAT(said({name}), HasSubstr("holds an object that no file can be named after")) << name;
-  }
-  EXPECT_THAT(said({std::string(256, 'x')}), HasSubstr("longer than 255 bytes"));
-  EXPECT_THAT(said({"a", "a-b", "a/b"}), HasSubstr("would be a file where a/b of there needs a folder"));
-  EXPECT_THAT(said({"a.tfrecord", "a.tfrecord.gz"}, Inflation::kBySuffix),
-              HasSubstr("would both become the file a.tfrecord"));
-  EXPECT_THAT(said({".gz"}, Inflation::kBySuffix), HasSubstr("a part of it is empty"));
-}
-
-/// The textbook's definition.
-bool model_matches(std::string_view pattern, std::string_view name) {
-  if (pattern.empty()) return name.empty();
-  if (pattern[0] == '*')
-    return model_matches(pattern.substr(1), name) || (!name.empty() && model_matches(pattern, name.substr(1)));
-  return !name.empty() && (pattern[0] == '?' || pattern[0] == name[0]) &&
-         model_matches(pattern.substr(1), name.substr(1));
-}
-
-TEST(Patterns, MatchAsTheirDefinitionSays) {
-  Random random(4);
-  const auto draw = [&](std::string_view letters, std::size_t most) {
-    std::string text;
-    for (std::size_t left = random.below(most); left > 0; --left) text += letters[random.below(letters.size())];
-    return text;
-  };
-  int matched = 0;
-  for (int i = 0; i < 20'000; ++i) {
-    const std::string pattern = draw("ab*?", 7);
-    const std::string name = draw("ab", 8);
-    EXPECT_EQ(matches(pattern, name), model_matches(pattern, name)) << pattern << " " << name;
-    matched += matches(pattern, name) ? 1 : 0;
-  }
-  EXPECT_GT(matched, 1'000);
-}
-
-TEST(Shards, GiveEachObjectToOneNodeForEveryNumberOfNodes) {
-  Random random(5);
-  for (int trial = 0; trial < 60; ++trial) {
-    Manifest manifest{.sources = {"there"}, .entries = {}};
-    const std::size_t count = random.below(40);
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::string name =
-          random.below(4) == 0 ? "none" + std::string(i, 'x') : "f_" + std::to_string(i) + ".tfrecord.gz";
-      manifest.entries.push_back({.object = {.name = name, .size_bytes = random.below(1'000)}, .target = name});
-    }
-    const int nodes = 1 + static_cast<int>(random.below(9));
-    for (const ShardRule rule : {ShardRule::kSize, ShardRule::kSuffix, ShardRule::kRange}) {
-      std::size_t given = 0;
-      std::set<std::string> names;
-      std::uint64_t most = 0;
-      std::uint64_t least = ~std::uint64_t{0};
-      for (int node = 0; node < nodes; ++node) {
-        const Manifest part = part_of_node(manifest, node, nodes, rule);
-        given += part.entries.size();
-        for (const ManifestEntry& entry : part.entries) names.insert(entry.target);
-        most = std::max(most, part.stored_bytes());
-        least = std::min(least, part.stored_bytes());
-      }
-      EXPECT_EQ(given, count);
-      EXPECT_EQ(names.size(), count);
-      // Longest first: no node has more than another by more than one object.
-      if (rule == ShardRule::kSize) {
-        EXPECT_LE(most - least, 1'000U + count);
-      }
-    }
   }
 }
 
