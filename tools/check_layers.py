@@ -21,6 +21,7 @@ LEVELS = {
     "metrics": 1,
     "group": 2,
     "launch": 2,
+    "page": 2,
     "collectives": 3,
     "data": 3,
     "engine": 4,

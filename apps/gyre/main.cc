@@ -22,6 +22,7 @@
 #include "apps/gyre/report_command.h"
 #include "apps/gyre/resource_commands.h"
 #include "apps/gyre/run_command.h"
+#include "apps/gyre/run_page.h"
 #include "apps/gyre/run_staging.h"
 #include "apps/gyre/server_command.h"
 #include "apps/gyre/stage_command.h"
@@ -72,7 +73,8 @@ struct CommandLine {
   CLI::App app{"Gyre trains deep-learning models on many processes, from one command.", "gyre"};
   gyre::app::RunCommand run{
       app, std::make_unique<gyre::app::RunStaging>(),
-      [](const std::string& file, const std::string& page) { gyre::app::write_report({file}, page); }};
+      [](const std::string& file, const std::string& page) { gyre::app::write_report({file}, page); },
+      std::make_unique<gyre::app::RunPage>()};
   gyre::app::JobCommand job{app};
   gyre::app::ServerCommand server{app};
   std::unique_ptr<VerbGroup> clusters = gyre::app::cluster_verbs(app);

@@ -8,19 +8,11 @@
 #include <cstdio>
 
 #include "apps/gyre/metrics_export.h"
+#include "apps/gyre/page_files.h"
 #include "gyre/base/bytes.h"
 #include "gyre/base/check.h"
 #include "gyre/base/file.h"
 #include "gyre/metrics/series.h"
-
-// The page is in the program as a file of its own, which no literal has to quote.
-asm(".section .rodata\n"
-    "gyre_report_page_begin: .incbin \"" GYRE_REPORT_PAGE
-    "\"\n"
-    "gyre_report_page_end:\n"
-    ".previous\n");
-extern "C" const char gyre_report_page_begin[];
-extern "C" const char gyre_report_page_end[];
 
 namespace gyre::app {
 
@@ -33,10 +25,6 @@ constexpr std::size_t kMostPoints = 2'000;
 /// Of all series together, unless each would have fewer than kFewestPoints: 10 MB, which a browser opens at once.
 constexpr std::size_t kMostPointsOfPage = 300'000;
 constexpr std::size_t kFewestPoints = 100;
-
-std::string_view built_page() {
-  return {gyre_report_page_begin, static_cast<std::size_t>(gyre_report_page_end - gyre_report_page_begin)};
-}
 
 }  // namespace
 

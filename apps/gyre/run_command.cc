@@ -318,7 +318,9 @@ int RunCommand::run(const std::vector<std::string>& environment) {
   if (!signals_.empty()) check_signals(signals_, "--signals-to-handle");
   set_servers(options);
   const bool stages = staging_ && staging_->is_wanted();
+  const bool has_page = page_ && page_->is_wanted();
   if (over_hosts()) {
+    if (has_page) throw UsageError("--page is for the ranks of one host; with -H, `gyre top` follows --metrics");
     if (stages) {
       throw UsageError(
           "--stage is for a command that is started on each host (--nnodes), not for -H; `gyre stage` can bring the "
@@ -330,7 +332,8 @@ int RunCommand::run(const std::vector<std::string>& environment) {
   options.shown = shown_streams(options.ranks);
   set_part(options);
   set_input(options, options.part ? options.part->size : options.ranks);
-  const auto job = [&] { return start([&] { return launch::run_on_console(options); }); };
+  const auto ranks = [&] { return start([&] { return launch::run_on_console(options); }); };
+  const auto job = [&] { return has_page ? page_->around(options, ranks) : ranks(); };
   if (!stages) return job();
   // The hosts are not ready at the same time.
   if (options.part && variable_of(options.environment, kStartTimeout).empty()) {

@@ -27,14 +27,28 @@ class JobStaging {
                      const std::function<int()>& job) const = 0;
 };
 
+/// The page that `gyre run --page` serves while the job runs: RunPage. An interface, because that needs gyre/page, and
+/// the launcher of ./dev demo does without.
+class JobPage {
+ public:
+  virtual ~JobPage() = default;
+
+  virtual void add_options(CLI::App& verb) = 0;
+  /// After the options were parsed. UsageError for options that do not fit together.
+  virtual bool is_wanted() const = 0;
+  /// Has the launcher report to the page, runs `job`, and returns its exit code. UsageError, gyre::Error.
+  virtual int around(launch::LaunchOptions& options, const std::function<int()>& job) const = 0;
+};
+
 /// Writes the page of `gyre run --report` from the file of metrics. gyre::Error.
 using WriteReport = std::function<void(const std::string& metrics, const std::string& page)>;
 
 /// The verb `gyre run`, which also takes the options of torchrun and of horovodrun.
 class RunCommand {
  public:
-  /// Without `staging` there are no options for it, nor --report without `write_report`.
-  explicit RunCommand(CLI::App& app, std::unique_ptr<JobStaging> staging = nullptr, WriteReport write_report = {});
+  /// Without `staging` there are no options for it, nor --report without `write_report`, nor --page without `page`.
+  explicit RunCommand(CLI::App& app, std::unique_ptr<JobStaging> staging = nullptr, WriteReport write_report = {},
+                      std::unique_ptr<JobPage> page = nullptr);
 
   /// Divides what follows the verb into the options of `gyre run` (returned, in our spelling) and the command to run
   /// (kept): the command starts after "--", or at the first word that is neither an option nor an option's value.
@@ -97,6 +111,7 @@ class RunCommand {
   std::string result_file_;
   std::unique_ptr<JobStaging> staging_;
   WriteReport write_report_;
+  std::unique_ptr<JobPage> page_;
 
   std::string ranks_per_node_;
   std::string nodes_ = "1";

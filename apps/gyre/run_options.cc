@@ -21,6 +21,7 @@ options COMMAND is a Python script, or with -m a module.
 Examples:
   gyre run -n 4 -- python train.py --epochs 10
   gyre run -n 2 --log-dir logs --timeline trace.json -- ./my-program
+  gyre run -n 4 --page -- python train.py                               (with a page of it for a browser)
   gyre run -n 4 --servers 2 -- gyre-cifar10 --data-dir digits           (with parameter servers)
   gyre run -n 4 --stage az://data/digits -- python train.py {stage-dir} (with a data set that is brought here first)
   gyre run --nproc-per-node 4 train.py --epochs 10                      (as torchrun)
@@ -83,10 +84,12 @@ CLI::Option* with_value(CLI::Option* option) {
 
 }  // namespace
 
-RunCommand::RunCommand(CLI::App& app, std::unique_ptr<JobStaging> staging, WriteReport write_report)
+RunCommand::RunCommand(CLI::App& app, std::unique_ptr<JobStaging> staging, WriteReport write_report,
+                       std::unique_ptr<JobPage> page)
     : verb_(app.add_subcommand("run", "Start the ranks of a job")),
       staging_(std::move(staging)),
-      write_report_(std::move(write_report)) {
+      write_report_(std::move(write_report)),
+      page_(std::move(page)) {
   verb_->formatter(std::make_shared<RunHelp>());
   add_own_options();
   if (staging_) staging_->add_options(*verb_);
@@ -115,6 +118,7 @@ void RunCommand::add_own_options() {
         "Write a page with their charts when the job has ended; without --metrics, they are kept in FILE.metrics",
         "FILE");
   }
+  if (page_) page_->add_options(*verb_);
   verb_->add_option("--env", variables_, "Set a variable for the ranks; repeatable")
       ->type_name("NAME=VALUE")
       ->allow_extra_args(false);

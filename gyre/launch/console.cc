@@ -55,6 +55,7 @@ LaunchResult run_on_console(const LaunchOptions& options) {
     ConsoleRun run(options, restarts, metrics ? &*metrics : nullptr);
     result = run.run();
     if (!result.first_failed_rank || restarts == options.max_restarts) break;
+    if (options.watcher != nullptr) options.watcher->restarting(restarts + 1);
   }
   if (metrics) metrics->finish(result.exit_code);
   // Rank 0 may have been killed in the middle of a write; it may also never have begun.

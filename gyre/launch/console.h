@@ -9,6 +9,7 @@
 
 #include "gyre/base/process.h"
 #include "gyre/launch/rank_set.h"
+#include "gyre/launch/watcher.h"
 
 namespace gyre::launch {
 
@@ -35,6 +36,8 @@ struct LaunchOptions {
   bool forwards_metrics = false;  ///< With lifeline_fd: they go to that process, as lines on stderr.
   /// Gets rank-0.log, rank-1.log, …; created when missing. What an earlier job has left there is renamed.
   std::optional<std::filesystem::path> log_dir;
+  bool names_logs = true;                 ///< In the closing block; false where the logs are removed with the job.
+  JobWatcher* watcher = nullptr;          ///< May be null; must outlive the call.
   std::optional<std::string> log_level;   ///< GYRE_LOG_LEVEL of the ranks; unset leaves `environment`'s.
   std::chrono::milliseconds grace{5000};  ///< From the first Ctrl-C or SIGTERM to SIGKILL.
   /// By rank of this host: whether its stdout (1), its stderr (2) or both (3) are passed on; empty: both of all. Log

@@ -40,7 +40,12 @@ def test_the_demos_launcher_has_the_options_of_gyre_run_without_staging_and_repo
     own = option_names(gyre_run("run", "--help").stdout)
     done = subprocess.run(["gyre", "run", "--help"], capture_output=True, text=True, check=True)
     missing = option_names(done.stdout) - own
-    assert missing == {name for name in missing if name.startswith("--stage")} | {"--report"}
+    assert missing == {name for name in missing if name.startswith("--stage")} | {
+        "--report",
+        "--page",
+        "--page-port",
+        "--compare",
+    }
     assert "--stage-dir" in missing
     assert "--timeline" in own
 

@@ -109,17 +109,18 @@ install_moto() {
   hash_of "$ROOT/$list" >"$stamp"
 }
 
-# Azure Blob Storage for the tests. Without a lock file, which would name a registry; the version is exact.
-install_azurite() {
-  local list=tests/azurite/package.json stamp
+# Packages of npm's for the tests, tests/NAME/package.json into .venv/NAME: azurite is Azure Blob Storage, browser drives
+# Chromium. Without a lock file, which would name a registry; the versions are exact.
+install_from_npm() {
+  local name=$1 list=tests/$1/package.json stamp
   stamp=$(venv_stamp "$list")
   command -v npm >/dev/null && [[ "$(cat "$stamp" 2>/dev/null)" != "$(hash_of "$ROOT/$list")" ]] || return 0
-  say "installing into .venv/azurite: $list"
-  rm -rf -- "$VENV/azurite"
-  mkdir -p -- "$VENV/azurite"
-  cp -- "$ROOT/$list" "$VENV/azurite/"
-  npm install --prefix "$VENV/azurite" --no-package-lock --no-audit --no-fund --loglevel=error >&2 ||
-    die "npm could not install Azurite; see above (npm's own configuration decides where packages come from)"
+  say "installing into .venv/$name: $list"
+  rm -rf -- "${VENV:?}/$name"
+  mkdir -p -- "$VENV/$name"
+  cp -- "$ROOT/$list" "$VENV/$name/"
+  npm install --prefix "$VENV/$name" --no-package-lock --no-audit --no-fund --loglevel=error >&2 ||
+    die "npm could not install $list; see above (npm's own configuration decides where packages come from)"
   hash_of "$ROOT/$list" >"$stamp"
 }
 
@@ -138,7 +139,8 @@ setup() {
     install_intel_mpi
     install_tensorflow
     install_moto
-    install_azurite
+    install_from_npm azurite
+    install_from_npm browser
   fi
 }
 

@@ -1,8 +1,8 @@
-import { useEffect, useMemo, useRef } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 
-import { type Axis, type Chart as ChartData, type Line, shown, smooth } from "./data";
+import { type Axis, type ChartData, type Line, type Run, type Source, begun, linesOf, shown, shownBytes, smooth } from "./data";
 
 export interface Look {
   axis: Axis;
@@ -11,93 +11,260 @@ export interface Look {
   dark: boolean;
 }
 
+interface Zoom {
+  from: number;
+  to: number;
+}
+
 const HEIGHT = 220;
 /** Told apart with common colour blindness; after Okabe and Ito, the yellow darkened. */
 const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#b8860b", "#7f7f7f", "#9467bd"];
 const MOST_LEGENDS = 8;
+/** A chart that grows is drawn again this often. */
+const BETWEEN_FETCHES_MS = 2_000;
+/** Zooming settles first, then the points between are fetched. */
+const BEFORE_DETAIL_MS = 200;
 
 /** The same in all charts: by rank, and where runs are compared, by run first. */
 function colourOf(line: Line): string {
   return COLOURS[(2 * line.run + line.rank) % COLOURS.length] ?? "#0072b2";
 }
 
-function optionsOf(chart: ChartData, look: Look, width: number): uPlot.Options {
+/** Where nobody points at a place, the legend has the last value of each line. */
+function showTheLast(plot: uPlot): void {
+  if ((plot.cursor.left ?? -1) >= 0) return;
+  const last = plot.data.map((values) => {
+    for (let i = values.length - 1; i >= 0; --i) if (values[i] !== null && values[i] !== undefined) return i;
+    return null;
+  });
+  plot.setLegend({ idxs: last }, false);
+}
+
+function optionsOf(name: string, lines: Line[], look: Look, width: number, zoomTo: (zoom: Zoom | null) => void): uPlot.Options {
+  const written = (value: number) => (name.endsWith("_bytes") ? shownBytes(value) : shown(value));
   const text = look.dark ? "#c9d1d9" : "#3b4148";
   const grid = { stroke: look.dark ? "#30363d" : "#e3e6e9", width: 1 };
   const axis: uPlot.Axis = { stroke: text, grid, ticks: grid, font: "12px system-ui, sans-serif" };
-  const values = (_: uPlot, ticks: number[]) => ticks.map((tick) => (tick === null ? "" : shown(tick)));
+  const values = (_: uPlot, ticks: number[]) => ticks.map((tick) => (tick === null ? "" : written(tick)));
+  const room = (_: uPlot, labels: string[] | null) => 18 + 7 * Math.max(4, ...(labels ?? []).map((label) => label.length));
   return {
     width,
     height: HEIGHT,
-    cursor: { sync: { key: "gyre" }, drag: { x: true, y: false } },
-    legend: { show: chart.lines.length <= MOST_LEGENDS },
+    cursor: {
+      sync: { key: "gyre" },
+      drag: { x: true, y: false, setScale: false },
+      bind: { dblclick: () => () => (zoomTo(null), null) },
+    },
+    hooks: {
+      draw: [showTheLast],
+      setLegend: [showTheLast],
+      setSelect: [
+        (plot) => {
+          const { left, width: selected } = plot.select;
+          if (selected < 2) return;
+          plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+          zoomTo({ from: plot.posToVal(left, "x"), to: plot.posToVal(left + selected, "x") });
+        },
+      ],
+    },
+    legend: { show: lines.length <= MOST_LEGENDS },
     scales: { x: { time: false }, y: { distr: look.logarithmic ? 3 : 1 } },
-    axes: [axis, { ...axis, size: 64, values }],
+    axes: [axis, { ...axis, size: room, values }],
     series: [
       { label: look.axis === "step" ? "step" : "seconds" },
-      ...chart.lines.map((line) => ({
+      ...lines.map((line) => ({
         label: line.label,
         stroke: colourOf(line),
         width: 1.5,
         points: { show: line.x.length === 1 },
-        value: (_: uPlot, value: number | null) => shown(value),
+        value: (_: uPlot, value: number | null) => (value === null ? "–" : written(value)),
       })),
     ],
   };
 }
 
-function tablesOf(chart: ChartData, look: Look): uPlot.AlignedData {
-  const tables = chart.lines.map((line): uPlot.AlignedData => {
+function tablesOf(lines: Line[], look: Look): uPlot.AlignedData {
+  const tables = lines.map((line): uPlot.AlignedData => {
     const values = smooth(line.y, look.smoothing);
     // No logarithm of what is not positive.
     return [line.x, look.logarithmic ? values.map((value) => (value !== null && value > 0 ? value : null)) : values];
   });
+  if (tables.length === 0) return [[]];
   const modes: uPlot.JoinNullMode[][] = tables.map(() => [0, 2]); // What was not a number stays a gap.
   return uPlot.join(tables, modes);
 }
 
-export function Chart({ chart, look }: { chart: ChartData; look: Look }) {
+/** What is zoomed to, of all that there is. */
+function extent(data: uPlot.AlignedData): Zoom {
+  const places = data[0];
+  return { from: places[0] ?? 0, to: places.at(-1) ?? 1 };
+}
+
+/** One chart on its canvas, from when it comes into view. */
+class Drawing {
+  zoom: Zoom | null = null;
+  #plot: uPlot | null = null;
+  #lines = "";
+
+  constructor(
+    private readonly name: string,
+    private readonly target: HTMLElement,
+    private readonly look: Look,
+    private readonly zoomTo: (zoom: Zoom | null) => void,
+  ) {}
+
+  show(lines: Line[]): void {
+    const data = tablesOf(lines, this.look);
+    const names = JSON.stringify(lines.map((line) => [line.label, line.x.length === 1]));
+    if (this.#plot === null || names !== this.#lines) {
+      this.#plot?.destroy();
+      this.#lines = names;
+      this.#plot = new uPlot(optionsOf(this.name, lines, this.look, this.target.clientWidth, this.zoomTo), data, this.target);
+    } else {
+      this.#plot.setData(data, this.zoom === null);
+    }
+    this.#scale();
+  }
+
+  apply(zoom: Zoom | null): void {
+    this.zoom = zoom;
+    if (zoom === null && this.#plot !== null) this.#plot.setData(this.#plot.data, true);
+    this.#scale();
+  }
+
+  /** In parts of what is seen: closer, farther, to the left, to the right. */
+  move(factor: number, shift: number): void {
+    if (this.#plot === null) return;
+    const now = this.zoom ?? extent(this.#plot.data);
+    const width = now.to - now.from;
+    const middle = now.from + width * (0.5 + shift);
+    this.zoomTo({ from: middle - (width * factor) / 2, to: middle + (width * factor) / 2 });
+  }
+
+  resize(): void {
+    this.#plot?.setSize({ width: this.target.clientWidth, height: HEIGHT });
+  }
+
+  destroy(): void {
+    this.#plot?.destroy();
+  }
+
+  #scale(): void {
+    if (this.zoom !== null) this.#plot?.setScale("x", { min: this.zoom.from, max: this.zoom.to });
+  }
+}
+
+/** The newest data of a chart, while it is in view. */
+function useChartData(source: Source, name: string, version: number, inView: boolean): ChartData | null {
+  const [data, setData] = useState(() => source.kept(name));
+  const fetched = useRef({ version: -1, at: -Infinity });
+  useEffect(() => {
+    if (!source.live) return;
+    if (!inView || fetched.current.version === version) {
+      setData(source.kept(name) ?? null);
+      return;
+    }
+    const wait = Math.max(0, fetched.current.at + BETWEEN_FETCHES_MS - performance.now());
+    const timer = setTimeout(() => {
+      fetched.current = { version, at: performance.now() };
+      source.chart(name).then(setData, () => setData(source.kept(name)));
+    }, wait);
+    return () => clearTimeout(timer);
+  }, [source, name, version, inView]);
+  return source.live ? data : source.kept(name);
+}
+
+/** The points that a selection has left out, of what is zoomed to. */
+function useDetail(source: Source, data: ChartData | null, runs: Run[], axis: Axis, zoom: Zoom | null): ChartData | null {
+  const [detail, setDetail] = useState<{ zoom: Zoom; data: ChartData } | null>(null);
+  useEffect(() => {
+    const isSelection = data?.lines.some((line) => line.count > line.step.length) ?? false;
+    // Runs that began at different times have no range of time in common.
+    if (zoom === null || data === null || !source.live || !isSelection || (axis === "time" && runs.length > 1)) return;
+    const origin = axis === "time" ? begun(runs, data, 0) : 0;
+    const timer = setTimeout(() => {
+      const range = { axis, from: zoom.from + origin, to: zoom.to + origin };
+      source.chart(data.name, range).then((fine) => setDetail({ zoom, data: fine }), () => {});
+    }, BEFORE_DETAIL_MS);
+    return () => clearTimeout(timer);
+  }, [source, data, runs, axis, zoom]);
+  return detail !== null && detail.zoom === zoom ? detail.data : null;
+}
+
+export function Chart({ source, name, version, runs, look }: {
+  source: Source;
+  name: string;
+  version: number;
+  runs: Run[];
+  look: Look;
+}) {
   const place = useRef<HTMLDivElement>(null);
-  const data = useMemo(() => tablesOf(chart, look), [chart, look]);
+  const drawing = useRef<Drawing | null>(null);
+  const [inView, setInView] = useState(false);
+  const [zoom, setZoom] = useState<Zoom | null>(null);
+  const data = useChartData(source, name, version, inView);
+  const detail = useDetail(source, data, runs, look.axis, zoom);
+  const lines = useMemo(() => (data === null ? [] : linesOf(detail ?? data, runs, look.axis)), [data, detail, runs, look.axis]);
+  const whole = useMemo(() => (data === null ? [] : linesOf(data, runs, look.axis)), [data, runs, look.axis]);
+
   useEffect(() => {
     const target = place.current;
     if (target === null) return;
-    let plot: uPlot | null = null;
     // Drawn when it comes into view: a job may have hundreds.
-    const seen = new IntersectionObserver(
-      ([entry]) => {
-        if (entry?.isIntersecting && plot === null) {
-          plot = new uPlot(optionsOf(chart, look, target.clientWidth), data, target);
-        }
-      },
-      { rootMargin: "300px" },
-    );
-    const resized = new ResizeObserver(() => plot?.setSize({ width: target.clientWidth, height: HEIGHT }));
+    const seen = new IntersectionObserver(([entry]) => setInView(entry?.isIntersecting ?? false), { rootMargin: "300px" });
+    const resized = new ResizeObserver(() => drawing.current?.resize());
     seen.observe(target);
     resized.observe(target);
     return () => {
       seen.disconnect();
       resized.disconnect();
-      plot?.destroy();
     };
-  }, [chart, look, data]);
+  }, []);
+  useEffect(() => setZoom(null), [look.axis]);
+  useEffect(() => {
+    return () => {
+      drawing.current?.destroy();
+      drawing.current = null;
+    };
+  }, [look]);
+  useEffect(() => {
+    if (place.current === null || lines.length === 0 || (!inView && drawing.current === null)) return;
+    drawing.current ??= new Drawing(name, place.current, look, setZoom);
+    drawing.current.show(lines);
+  }, [lines, look, inView]);
+  useEffect(() => drawing.current?.apply(zoom), [zoom, look]);
+
+  const button = (sign: string, words: string, act: () => void, disabled = false) => (
+    <button type="button" title={words} aria-label={`${words}: ${name}`} onClick={act} disabled={disabled}>
+      {sign}
+    </button>
+  );
   return (
-    <section class="chart" aria-label={chart.name}>
-      <h2>{chart.name}</h2>
-      <div class="plot" ref={place} role="img" aria-label={describe(chart)} />
+    <section class="chart" aria-label={name}>
+      <div class="title">
+        <h2>{name}</h2>
+        <div class="tools">
+          {button("+", "Zoom in", () => drawing.current?.move(0.5, 0))}
+          {button("−", "Zoom out", () => drawing.current?.move(2, 0), zoom === null)}
+          {button("‹", "Earlier", () => drawing.current?.move(1, -0.25), zoom === null)}
+          {button("›", "Later", () => drawing.current?.move(1, 0.25), zoom === null)}
+          {button("↺", "Show all", () => setZoom(null), zoom === null)}
+        </div>
+      </div>
+      <div class="plot" ref={place} role="img" aria-label={describe(name, whole)} />
     </section>
   );
 }
 
 /** For those who do not see it. */
-function describe(chart: ChartData): string {
-  const lines = chart.lines.slice(0, MOST_LEGENDS).map((line) => {
+function describe(name: string, all: Line[]): string {
+  const lines = all.slice(0, MOST_LEGENDS).map((line) => {
     const values = line.y.filter((value) => value !== null);
     const range = values.length > 0 ? `, from ${shown(least(values))} to ${shown(-least(values.map((y) => -y)))}` : "";
     return `${line.label}: ends at ${shown(line.last)}${range}`;
   });
-  const more = chart.lines.length - lines.length;
-  return `${chart.name}. ${lines.join("; ")}${more > 0 ? `; and ${more} more` : ""}`;
+  const more = all.length - lines.length;
+  return `${name}. ${lines.join("; ")}${more > 0 ? `; and ${more} more` : ""}`;
 }
 
 function least(values: number[]): number {

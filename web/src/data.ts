@@ -1,28 +1,109 @@
-// What `gyre report` puts into the page, and what the charts make of it.
+// The one interface of the page to its data. It has two sources: what `gyre report` has put into the file (embedded.ts),
+// and the routes of a job that runs (live.ts).
 
 export type Value = number | "NaN" | "Infinity" | "-Infinity";
-/** Step, seconds since 1970, value. */
-export type Point = [number, number, Value];
 
-export interface Series {
-  name: string;
+/** One line of a chart: the same number of places, times (seconds since 1970) and values. */
+export interface LineData {
+  run: number;
   rank: number;
-  points: Point[];
+  step: number[];
+  time: number[];
+  value: Value[];
+  /** How many points there are, of which these are a selection. */
+  count: number;
+}
+
+export interface ChartData {
+  name: string;
+  lines: LineData[];
 }
 
 export interface Run {
   name: string;
   notes: Record<string, string>;
-  series: Series[];
 }
 
-export interface Report {
+export interface Index {
   runs: Run[];
+  charts: { name: string; lines: number }[];
+}
+
+export type Phase = "failed" | "lost" | "late" | "starting" | "running" | "stopped" | "ended";
+
+export interface Rank {
+  rank: number;
+  phase: Phase;
+  detail: string;
+  role: string;
+  process: number;
+  started: number;
+  /** Bytes of the log: where this start begins, and where it had ended. */
+  log_begin: number;
+  log_end: number | null;
+  step: number | null;
+  steps_per_second: number | null;
+  waiting: number | null;
+  cpu_cores: number | null;
+  memory_bytes: number | null;
+}
+
+export interface JobEvent {
+  number: number;
+  time: number;
+  rank: number | null;
+  kind: string;
+  text: string;
+}
+
+export interface Job {
+  name: string;
+  state: "running" | "stopping" | "ended" | "failed" | "stopped";
+  exit_code: number | null;
+  first_failed_rank: number | null;
+  report: string;
+  restarts: number;
+  ranks: Rank[];
+  events: JobEvent[];
 }
 
 export type Axis = "step" | "time";
 
-/** One line of a chart. */
+export interface Range {
+  axis: Axis;
+  from: number;
+  to: number;
+}
+
+/** "lost": it is tried again; "refused": somebody else answers there now; "over": nothing changes any more. */
+export type Connection = "embedded" | "connecting" | "live" | "lost" | "refused" | "over";
+
+export interface State {
+  index: Index;
+  job: Job | null;
+  /** Bytes of each rank's log. */
+  logs: ReadonlyMap<number, number>;
+  /** Another number when charts have changed. */
+  metrics: number;
+  connection: Connection;
+}
+
+export interface Source {
+  readonly live: boolean;
+  state(): State;
+  /** Calls `change` after each change of state(); returns how to end that. */
+  watch(change: () => void): () => void;
+  /** What is known of a chart at once. */
+  kept(name: string): ChartData | null;
+  /** The newest, of all or of a range in detail. Fails where the job cannot be asked. */
+  chart(name: string, range?: Range): Promise<ChartData>;
+  /** Bytes `from` to `to` (exclusive) of a rank's log, or as many as there are; `at`: where they begin. */
+  log(rank: number, from: number, to: number): Promise<{ at: number; bytes: Uint8Array }>;
+  /** A link for another browser. */
+  newLink(): Promise<string>;
+}
+
+/** One line as it is drawn. */
 export interface Line {
   label: string;
   rank: number;
@@ -31,16 +112,6 @@ export interface Line {
   /** null: not a finite number. */
   y: (number | null)[];
   last: Value;
-}
-
-export interface Chart {
-  name: string;
-  lines: Line[];
-}
-
-export function readReport(): Report {
-  const text = document.getElementById("data")?.textContent ?? "";
-  return JSON.parse(text) as Report;
 }
 
 function finite(value: Value): number | null {
@@ -60,39 +131,37 @@ export function smooth(values: (number | null)[], weight: number): (number | nul
   });
 }
 
-function start(run: Run): number {
-  return Math.min(...run.series.map((series) => series.points[0]?.[1] ?? Infinity));
+/** When a run began, by its own note or else by the first that a chart has of it. */
+export function begun(runs: Run[], chart: ChartData, run: number): number {
+  const noted = Date.parse(runs[run]?.notes["started"] ?? "") / 1000;
+  if (!Number.isNaN(noted)) return noted;
+  return Math.min(...chart.lines.filter((line) => line.run === run).map((line) => line.time[0] ?? Infinity));
 }
 
-function lineOf(report: Report, run: number, series: Series, axis: Axis, begun: number): Line {
-  // A chart needs ascending places; a job that went on from a checkpoint repeats steps, of which the later counts.
-  const points = new Map<number, Value>();
-  for (const [step, time, value] of series.points) points.set(axis === "step" ? step : time - begun, value);
-  const sorted = [...points].sort(([a], [b]) => a - b);
-  const name = report.runs.length > 1 ? `${report.runs[run]?.name ?? ""} ` : "";
-  return {
-    label: `${name}rank ${series.rank}`,
-    rank: series.rank,
-    run,
-    x: sorted.map(([x]) => x),
-    y: sorted.map(([, value]) => finite(value)),
-    last: series.points.at(-1)?.[2] ?? "NaN",
-  };
-}
-
-/** A chart for each name, the program's own first. */
-export function chartsOf(report: Report, axis: Axis): Chart[] {
-  const charts = new Map<string, Chart>();
-  report.runs.forEach((run, index) => {
-    const begun = start(run);
-    for (const series of run.series) {
-      const chart = charts.get(series.name) ?? { name: series.name, lines: [] };
-      chart.lines.push(lineOf(report, index, series, axis, begun));
-      charts.set(series.name, chart);
-    }
+export function linesOf(chart: ChartData, runs: Run[], axis: Axis): Line[] {
+  return chart.lines.map((line) => {
+    // A chart needs ascending places; a job that went on from a checkpoint repeats steps, of which the later counts.
+    const origin = axis === "time" ? begun(runs, chart, line.run) : 0;
+    const places = axis === "time" ? line.time : line.step;
+    const points = new Map<number, Value>();
+    places.forEach((place, i) => points.set(place - origin, line.value[i] ?? "NaN"));
+    const sorted = [...points].sort(([a], [b]) => a - b);
+    const name = runs.length > 1 ? `${runs[line.run]?.name ?? ""} ` : "";
+    return {
+      label: `${name}rank ${line.rank}`,
+      rank: line.rank,
+      run: line.run,
+      x: sorted.map(([x]) => x),
+      y: sorted.map(([, value]) => finite(value)),
+      last: line.value.at(-1) ?? "NaN",
+    };
   });
-  const isOwn = (chart: Chart) => Number(chart.name.startsWith("gyre/"));
-  return [...charts.values()].sort((a, b) => isOwn(a) - isOwn(b) || a.name.localeCompare(b.name));
+}
+
+/** The program's own charts first. */
+export function inOrder(names: string[]): string[] {
+  const isOwn = (name: string) => Number(name.startsWith("gyre/"));
+  return [...names].sort((a, b) => isOwn(a) - isOwn(b) || a.localeCompare(b));
 }
 
 export function shown(value: Value | null | undefined): string {
@@ -100,4 +169,14 @@ export function shown(value: Value | null | undefined): string {
   if (typeof value === "string") return value;
   if (value !== 0 && (Math.abs(value) >= 1e6 || Math.abs(value) < 1e-3)) return Number(value.toPrecision(4)).toExponential();
   return String(Number(value.toPrecision(5)));
+}
+
+export function shownBytes(bytes: number): string {
+  const units = ["B", "KB", "MB", "GB", "TB"];
+  let unit = 0;
+  while (Math.abs(bytes) >= 1000 && unit < units.length - 1) {
+    bytes /= 1000;
+    unit += 1;
+  }
+  return `${Number(bytes.toPrecision(4))} ${units[unit]}`;
 }

@@ -2,36 +2,14 @@ import { render } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 
 import { Chart, type Look } from "./chart";
-import { type Axis, type Report, type Run, chartsOf, readReport } from "./data";
+import { type ChangeChoice, type Choice, useChoice } from "./choice";
+import { type Connection, type Job, type Rank, type Run, type Source, type State, inOrder } from "./data";
+import { embeddedSource } from "./embedded";
+import { Events } from "./events";
+import { liveSource } from "./live";
+import { Log } from "./log";
+import { Ranks } from "./ranks";
 import "./style.css";
-
-/** What a reader has chosen; it stands in the address, so that a link shows the same. */
-interface Choice {
-  find: string;
-  smoothing: number;
-  axis: Axis;
-  log: boolean;
-}
-
-function choiceOfAddress(): Choice {
-  const words = new URLSearchParams(location.hash.slice(1));
-  const smoothing = Number(words.get("smooth") ?? 0);
-  return {
-    find: words.get("find") ?? "",
-    smoothing: smoothing > 0 && smoothing < 1 ? smoothing : 0,
-    axis: words.get("x") === "time" ? "time" : "step",
-    log: words.get("y") === "log",
-  };
-}
-
-function addressOf(choice: Choice): string {
-  const words = new URLSearchParams();
-  if (choice.find !== "") words.set("find", choice.find);
-  if (choice.smoothing > 0) words.set("smooth", String(choice.smoothing));
-  if (choice.axis === "time") words.set("x", "time");
-  if (choice.log) words.set("y", "log");
-  return `#${words.toString()}`;
-}
 
 function useDark(): boolean {
   const query = useMemo(() => matchMedia("(prefers-color-scheme: dark)"), []);
@@ -44,7 +22,13 @@ function useDark(): boolean {
   return dark;
 }
 
-function state(run: Run): string {
+function useSource(source: Source): State {
+  const [state, setState] = useState(source.state());
+  useEffect(() => source.watch(() => setState(source.state())), [source]);
+  return state;
+}
+
+function endOf(run: Run): string {
   const code = run.notes["exit_code"];
   if (code === undefined) return "did not end, or goes on";
   return code === "0" ? "ended well" : `ended with exit code ${code}`;
@@ -56,8 +40,8 @@ function RunCard({ run }: { run: Run }) {
   return (
     <article class="run">
       <h2>{run.name}</h2>
-      <p class={exit_code === "0" ? "state good" : "state"}>{[state(run), when].filter((word) => word !== "").join(" · ")}</p>
-      {command !== undefined && <pre>{command}</pre>}
+      <p class={exit_code === "0" ? "state good" : "state"}>{[endOf(run), when].filter((word) => word !== "").join(" · ")}</p>
+      {command !== undefined && <pre tabIndex={0}>{command}</pre>}
       <dl>
         {Object.entries(facts).map(([key, value]) => (
           <div key={key}>
@@ -69,16 +53,16 @@ function RunCard({ run }: { run: Run }) {
       {git_diff !== undefined && (
         <details>
           <summary>What differs from the commit</summary>
-          <pre>{git_diff}</pre>
+          <pre tabIndex={0}>{git_diff}</pre>
         </details>
       )}
     </article>
   );
 }
 
-function Controls({ choice, change }: { choice: Choice; change: (part: Partial<Choice>) => void }) {
+function Controls({ choice, change }: { choice: Choice; change: ChangeChoice }) {
   return (
-    <form class="controls" onSubmit={(event) => event.preventDefault()}>
+    <form class="controls" aria-label="Charts" onSubmit={(event) => event.preventDefault()}>
       <label>
         Find
         <input type="search" value={choice.find} onInput={(event) => change({ find: event.currentTarget.value })} />
@@ -112,38 +96,146 @@ function Controls({ choice, change }: { choice: Choice; change: (part: Partial<C
   );
 }
 
-function Page({ report }: { report: Report }) {
-  const [choice, setChoice] = useState(choiceOfAddress);
+function Charts({ source, state, choice, change }: { source: Source; state: State; choice: Choice; change: ChangeChoice }) {
   const dark = useDark();
-  useEffect(() => {
-    const follow = () => setChoice(choiceOfAddress());
-    addEventListener("hashchange", follow);
-    return () => removeEventListener("hashchange", follow);
-  }, []);
-  const change = (part: Partial<Choice>) => {
-    const next = { ...choice, ...part };
-    setChoice(next);
-    history.replaceState(null, "", addressOf(next));
-  };
-  const charts = useMemo(() => chartsOf(report, choice.axis), [report, choice.axis]);
   const look: Look = useMemo(
     () => ({ axis: choice.axis, smoothing: choice.smoothing, logarithmic: choice.log, dark }),
     [choice.axis, choice.smoothing, choice.log, dark],
   );
+  const names = useMemo(() => inOrder(state.index.charts.map(({ name }) => name)), [state.index]);
   const wanted = choice.find.toLowerCase();
-  const found = charts.filter((chart) => chart.name.toLowerCase().includes(wanted));
+  const found = names.filter((name) => name.toLowerCase().includes(wanted));
+  const nothing = source.live && state.connection !== "over" ? "Nothing has been logged yet." : "Nothing was logged.";
+  return (
+    <>
+      <Controls choice={choice} change={change} />
+      {found.length === 0 && <p role="status">{names.length === 0 ? nothing : "No series has such a name."}</p>}
+      <div class="charts">
+        {found.map((name) => (
+          <Chart key={name} source={source} name={name} version={state.metrics} runs={state.index.runs} look={look} />
+        ))}
+      </div>
+    </>
+  );
+}
+
+function Report({ source }: { source: Source }) {
+  const state = useSource(source);
+  const [choice, change] = useChoice();
+  const { runs } = state.index;
   return (
     <main>
       <header>
-        <h1>{report.runs.length === 1 ? "Run" : `${report.runs.length} runs`}</h1>
-        <div class="runs">{report.runs.map((run) => <RunCard key={run.name} run={run} />)}</div>
+        <h1>{runs.length === 1 ? "Run" : `${runs.length} runs`}</h1>
+        <div class="runs">{runs.map((run) => <RunCard key={run.name} run={run} />)}</div>
       </header>
-      <Controls choice={choice} change={change} />
-      {found.length === 0 && <p role="status">{charts.length === 0 ? "Nothing was logged." : "No series has such a name."}</p>}
-      <div class="charts">{found.map((chart) => <Chart key={chart.name} chart={chart} look={look} />)}</div>
+      <Charts source={source} state={state} choice={choice} change={change} />
+    </main>
+  );
+}
+
+const CONNECTIONS: Record<Connection, string> = {
+  embedded: "",
+  live: "",
+  connecting: "connecting …",
+  lost: "The connection was lost, and this is the last that came; reconnecting …",
+  refused: "This browser is not let in any more: the job has ended, or its page is open by a new link. This is the last that came.",
+  over: "gyre run has ended; this is how it ended.",
+};
+
+/** What a person should read first. */
+function verdict(job: Job): string {
+  const first = job.ranks.find((rank) => rank.rank === job.first_failed_rank) ?? job.ranks.find((rank) => rank.phase === "failed");
+  if (first !== undefined) return `rank ${first.rank} ${first.detail}`;
+  const late = job.ranks.filter((rank) => rank.phase === "late");
+  const one = late[0];
+  if (one !== undefined) return late.length === 1 ? `rank ${one.rank} is late: ${one.detail}` : `${late.length} ranks are late, first rank ${one.rank}: ${one.detail}`;
+  const lost = job.ranks.filter((rank) => rank.phase === "lost");
+  return lost.length > 0 ? `${lost.length} of ${job.ranks.length} ranks are lost; the others go on` : "";
+}
+
+const STATES: Record<Job["state"], string> = {
+  running: "running",
+  stopping: "stopping",
+  ended: "ended well",
+  failed: "failed",
+  stopped: "stopped",
+};
+
+function duration(seconds: number): string {
+  const parts = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60, Math.floor(seconds) % 60];
+  const [hours, ...rest] = parts;
+  return [...(hours ? [String(hours)] : []), ...rest.map((part) => String(part).padStart(2, "0"))].join(":");
+}
+
+function Elapsed({ job }: { job: Job }) {
+  const [, tick] = useState(0);
+  const last = job.events.at(-1)?.time ?? 0;
+  const over = job.exit_code !== null;
+  useEffect(() => {
+    if (over) return;
+    const timer = setInterval(() => tick((count) => count + 1), 1000);
+    return () => clearInterval(timer);
+  }, [over]);
+  const first = Math.min(...job.ranks.map((rank) => rank.started));
+  if (!Number.isFinite(first)) return null;
+  return <span>{`since ${new Date(first * 1000).toLocaleString()}, ${duration(Math.max(0, (over ? last : Date.now() / 1000) - first))}`}</span>;
+}
+
+function NewLink({ source }: { source: Source }) {
+  const [link, setLink] = useState<string | null>(null);
+  if (link !== null) return <code class="link">{link}</code>;
+  const make = () => source.newLink().then(setLink, () => setLink("the job cannot be asked now"));
+  return <button type="button" onClick={() => void make()}>A link for another browser</button>;
+}
+
+function Head({ source, state, job }: { source: Source; state: State; job: Job }) {
+  const words = verdict(job);
+  return (
+    <header>
+      <div class="title">
+        <h1>{job.name}</h1>
+        <span class={`badge ${job.state}`}>{STATES[job.state]}</span>
+        {job.restarts > 0 && <span class="badge late">{`restart ${job.restarts}`}</span>}
+        <Elapsed job={job} />
+        {state.connection === "live" && <NewLink source={source} />}
+      </div>
+      <p class={words === "" ? "verdict" : `verdict says ${job.ranks[0]?.phase ?? ""}`} role="status">{words}</p>
+      <p class={`connection ${state.connection}`} role="status">{CONNECTIONS[state.connection]}</p>
+      {job.report !== "" && <pre class="report" tabIndex={0} aria-label="The launcher's report">{job.report}</pre>}
+    </header>
+  );
+}
+
+function Live({ source }: { source: Source }) {
+  const state = useSource(source);
+  const [choice, change] = useChoice();
+  const { job } = state;
+  useEffect(() => {
+    if (job !== null) document.title = `${STATES[job.state]}: ${job.name}`;
+  }, [job?.state, job?.name]);
+  if (job === null) return <main><h1>Gyre</h1><p role="status">{CONNECTIONS[state.connection]}</p></main>;
+  const failed: Rank | null = job.ranks.find((rank) => rank.phase === "failed") ?? null;
+  const selected = choice.rank ?? failed?.rank ?? 0;
+  return (
+    <main>
+      <Head source={source} state={state} job={job} />
+      <div class="live">
+        <div class="side">
+          <Ranks job={job} selected={selected} select={(rank) => change({ rank, at: null })} />
+          <Events events={job.events} select={(rank) => change({ rank, at: null })} />
+        </div>
+        <Log key={selected} source={source} rank={selected} size={state.logs.get(selected) ?? 0} at={choice.at} failed={failed} change={change} />
+      </div>
+      <Charts source={source} state={state} choice={choice} change={change} />
+      <details class="facts">
+        <summary>{state.index.runs.length > 1 ? "The runs" : "The run"}</summary>
+        <div class="runs">{state.index.runs.map((run) => <RunCard key={run.name} run={run} />)}</div>
+      </details>
     </main>
   );
 }
 
 const place = document.getElementById("page");
-if (place !== null) render(<Page report={readReport()} />, place);
+const data = document.getElementById("data");
+if (place !== null) render(data !== null ? <Report source={embeddedSource(data.textContent ?? "")} /> : <Live source={liveSource()} />, place);

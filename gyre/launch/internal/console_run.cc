@@ -177,6 +177,10 @@ LaunchResult ConsoleRun::run() {
 void ConsoleRun::started(int rank, pid_t process) {
   if (input_rank_ == rank) input_->started(process);
   if (intake_) intake_->started(rank, process);
+  if (options_.watcher != nullptr) {
+    const bool is_server = rank >= size_ - options_.servers;
+    options_.watcher->started(rank, process, is_server ? "server" : options_.role);
+  }
   if (options_.verbose) output_.say(fmt::format("gyre run: rank {} is process {}", rank, process));
 }
 
@@ -202,6 +206,7 @@ void ConsoleRun::ended(const ExitRecord& record) {
   if (intake_) intake_->ended(record.rank);
   ended_.insert(record.rank);
   if (!record.status.success()) failed_.insert(record.rank);
+  if (options_.watcher != nullptr) options_.watcher->ended(record);
   if (!is_agent()) return;
   FromAgent words;
   words.ended = {.rank = record.rank, .status = record.status, .asked_to_end = record.asked_to_end};
@@ -214,6 +219,7 @@ void ConsoleRun::lost(const ExitRecord& record) {
   output_.say(fmt::format("gyre run: rank {} of {} ended with {}; the others go on without it", record.rank, size_,
                           describe_exit(record.status)));
   failed_.erase(record.rank);
+  if (options_.watcher != nullptr) options_.watcher->lost(record);
 }
 
 void ConsoleRun::note_for_other_hosts(const std::string& line) {
@@ -345,6 +351,7 @@ void ConsoleRun::wait_for_decision() {
 void ConsoleRun::stop(int signal) {
   if (!ranks_.stop(signal == SIGPIPE ? SIGTERM : signal, options_.grace)) return;
   stop_signal_ = signal;
+  if (options_.watcher != nullptr) options_.watcher->stopping(signal);
   if (signal == SIGINT && !is_agent()) {
     output_.say(interrupt_words(options_.grace, output_.is_terminal(Stream::kStderr)));
   }
@@ -375,7 +382,9 @@ LaunchResult ConsoleRun::conclude() {
   } else if (const ExitRecord* cause = ended.first_failure(); cause != nullptr && !is_agent()) {
     result.exit_code = cause->status.shell_code();
     result.first_failed_rank = subject_of(*cause, ended).rank;
-    output_.say(failure_block(report_on(*cause, ended), options_.colour && output_.is_terminal(Stream::kStderr)));
+    const FailureReport report = report_on(*cause, ended);
+    output_.say(failure_block(report, options_.colour && output_.is_terminal(Stream::kStderr)));
+    if (options_.watcher != nullptr) options_.watcher->failed(report.rank, failure_block(report, false));
     if (restarts_ < options_.max_restarts) {
       output_.say(fmt::format("gyre run: starting {} again, restart {} of {}",
                               options_.ranks == 1 ? "the rank" : fmt::format("all {} ranks", options_.ranks),
@@ -451,7 +460,7 @@ FailureReport ConsoleRun::report_on(const ExitRecord& cause, const RankSetResult
 }
 
 std::optional<std::string> ConsoleRun::log_file(int rank) const {
-  if (!options_.log_dir) return std::nullopt;
+  if (!options_.log_dir || !options_.names_logs) return std::nullopt;
   return (*options_.log_dir / log_name(rank)).string();
 }
 

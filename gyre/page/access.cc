@@ -1,0 +1,151 @@
+#include "gyre/page/access.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "gyre/base/random.h"
+#include "gyre/net/http/error.h"
+
+namespace gyre::page {
+
+namespace {
+
+using net::http::Handler;
+using net::http::HttpError;
+using net::http::Request;
+using net::http::Response;
+
+constexpr std::string_view kHead =
+    "<!doctype html><html lang=\"en\"><title>Gyre</title><link rel=\"icon\" href=\"/icon.svg\">";
+constexpr std::string_view kPolicy =
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'";
+
+std::string random_secret() {
+  std::array<std::byte, 24> bytes{};
+  fill_with_secure_random(bytes);
+  std::string text;
+  for (const std::byte each : bytes) text += fmt::format("{:02x}", std::to_integer<unsigned>(each));
+  return text;
+}
+
+/// Takes the same time whatever differs.
+bool is_same(std::string_view a, std::string_view b) {
+  if (a.size() != b.size()) return false;
+  unsigned difference = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) difference |= static_cast<unsigned char>(a[i] ^ b[i]);
+  return difference == 0;
+}
+
+/// The host of "localhost:8000" and "[::1]:8000".
+std::string_view host_of(std::string_view authority) {
+  if (authority.starts_with('[')) return authority.substr(0, authority.find(']') + 1);
+  return authority.substr(0, authority.find(':'));
+}
+
+/// The ports are not compared: ssh may forward another one of this machine to ours.
+void check_host(const Request& request) {
+  const std::string* host = request.headers.find("Host");
+  const std::string_view name = host == nullptr ? std::string_view() : host_of(*host);
+  if (name == "127.0.0.1" || name == "localhost" || name == "[::1]") return;
+  throw HttpError(403, "ForeignHost", "this page is at 127.0.0.1 and localhost only");
+}
+
+void check_site(const Request& request) {
+  const std::string* site = request.headers.find("Sec-Fetch-Site");
+  const std::string* origin = request.headers.find("Origin");
+  const std::string* host = request.headers.find("Host");
+  const bool is_ours = (site == nullptr || *site == "same-origin" || *site == "none") &&
+                       (origin == nullptr || (host != nullptr && *origin == "http://" + *host));
+  if (!is_ours) throw HttpError(403, "CrossSiteRequest", "another site has caused this request");
+}
+
+std::optional<std::string_view> cookie_in(const Request& request, std::string_view name) {
+  const std::string* header = request.headers.find("Cookie");
+  std::string_view rest = header == nullptr ? std::string_view() : *header;
+  while (!rest.empty()) {
+    const std::string_view pair = rest.substr(0, rest.find(';'));
+    rest.remove_prefix(std::min(rest.size(), pair.size() + 1));
+    while (rest.starts_with(' ')) rest.remove_prefix(1);
+    const std::size_t equals = pair.find('=');
+    if (equals != std::string_view::npos && pair.substr(0, equals) == name) return pair.substr(equals + 1);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Access::Access(std::string cookie) : cookie_(std::move(cookie)), secret_(random_secret()) {}
+
+std::string Access::new_link() {
+  std::string secret = random_secret();
+  const MutexLock lock(mutex_);
+  if (links_.size() == kMostLinks) links_.pop_front();
+  links_.push_back(secret);
+  return "/open/" + secret;
+}
+
+void Access::check(const Request& request) const {
+  check_host(request);
+  check_site(request);
+  const auto cookie = cookie_in(request, cookie_);
+  if (cookie && is_same(*cookie, secret_)) return;
+  throw HttpError(401, "NoCookie", "this browser has not been let in; open the link that `gyre run` has printed");
+}
+
+Handler Access::guarded(Handler handler) const {
+  return [this, handler = std::move(handler)](Request& request) {
+    check(request);
+    return protect(handler(request));
+  };
+}
+
+Response Access::open(const Request& request) {
+  check_host(request);
+  bool is_known = false;
+  {
+    const MutexLock lock(mutex_);
+    const auto found = std::ranges::find_if(
+        links_, [&](const std::string& link) { return is_same(link, request.parameter("secret")); });
+    is_known = found != links_.end();
+    if (is_known) links_.erase(found);
+  }
+  Response response;
+  response.headers.add("Content-Type", "text/html; charset=utf-8");
+  if (is_known) {
+    response.headers.add("Set-Cookie", fmt::format("{}={}; Path=/; HttpOnly; SameSite=Strict", cookie_, secret_));
+    // The page asks for itself: after a redirect from another site's link the browser would keep the cookie back.
+    response.body =
+        fmt::format("{}<meta http-equiv=\"refresh\" content=\"0;url=/\"><p><a href=\"/\">The page</a>", kHead);
+  } else {
+    response.status = 403;
+    response.body = fmt::format(
+        "{}<h1>This link has been used</h1><p>Each link works once. If that was in this browser, <a href=\"/\">the "
+        "page</a> is open to it. For another browser, ask the page for a new link.",
+        kHead);
+  }
+  return protect(std::move(response));
+}
+
+net::http::Route Access::link_route() {
+  return {.method = net::http::Method::kGet,
+          .pattern = "/open/{secret}",
+          .handler = [this](Request& request) { return open(request); },
+          .open = true};
+}
+
+Response protect(Response response) {
+  response.headers.set("Content-Security-Policy", std::string(kPolicy));
+  response.headers.set("Cache-Control", "no-store");
+  response.headers.set("Referrer-Policy", "no-referrer");
+  response.headers.set("Cross-Origin-Opener-Policy", "same-origin");
+  response.headers.set("Cross-Origin-Resource-Policy", "same-origin");
+  return response;
+}
+
+}  // namespace gyre::page

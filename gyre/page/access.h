@@ -1,0 +1,41 @@
+#pragma once
+
+#include <deque>
+#include <string>
+
+#include "gyre/base/thread_annotations.h"
+#include "gyre/net/http/router.h"
+
+namespace gyre::page {
+
+/// Lets a browser in that has followed a link which this program has printed, and nobody else: the link works once and
+/// leaves a cookie behind. Requests that other sites have caused are refused, and those for names that are not this
+/// machine's (DNS rebinding). Thread-safe.
+class Access {
+ public:
+  /// `cookie`: its name; browsers send one to every port of a host.
+  explicit Access(std::string cookie);
+
+  /// "/open/SECRET". Of links that nobody has used, the newest kMostLinks work.
+  std::string new_link() GYRE_EXCLUDES(mutex_);
+  static constexpr std::size_t kMostLinks = 16;
+
+  /// The route behind such links.
+  net::http::Route link_route();
+  /// The handler for those who may: HttpError(401, 403) for others.
+  net::http::Handler guarded(net::http::Handler handler) const;
+
+ private:
+  void check(const net::http::Request& request) const;
+  net::http::Response open(const net::http::Request& request) GYRE_EXCLUDES(mutex_);
+
+  std::string cookie_;
+  std::string secret_;
+  Mutex mutex_;
+  std::deque<std::string> links_ GYRE_GUARDED_BY(mutex_);
+};
+
+/// A response with what every answer of the page carries: nothing is cached, framed, sniffed, or run that is not ours.
+net::http::Response protect(net::http::Response response);
+
+}  // namespace gyre::page

@@ -1,0 +1,92 @@
+#include "gyre/page/access.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+
+#include "gyre/net/http/error.h"
+
+namespace gyre::page {
+namespace {
+
+using net::http::HttpError;
+using net::http::Request;
+using net::http::Response;
+
+Request request_to(const std::string& path, net::http::Headers headers) {
+  Request request;
+  request.target = net::http::parse_target(path);
+  request.headers = std::move(headers);
+  return request;
+}
+
+/// What a browser has of a response's cookie.
+std::string cookie_of(const Response& response) {
+  const std::string* cookie = response.headers.find("Set-Cookie");
+  return cookie == nullptr ? "" : cookie->substr(0, cookie->find(';'));
+}
+
+class PageAccess : public testing::Test {
+ protected:
+  Response follow(const std::string& link, const std::string& host = "127.0.0.1:80") {
+    Request request = request_to(link, {{"Host", host}, {"Sec-Fetch-Site", "cross-site"}});
+    request.parameters = {{"secret", link.substr(std::string("/open/").size())}};
+    return access_.link_route().handler(request);
+  }
+  /// The status that a guarded route answers with.
+  int ask(net::http::Headers headers) {
+    Request request = request_to("/api/job", std::move(headers));
+    try {
+      return access_.guarded([](Request&) { return Response(); })(request).status;
+    } catch (const HttpError& error) {
+      return error.status();
+    }
+  }
+
+  Access access_{"gyre-page"};
+};
+
+// Whoever reads the terminal later, or a history of the browser, must not get in.
+TEST_F(PageAccess, a_link_works_once_and_leaves_a_cookie) {
+  const std::string link = access_.new_link();
+  const Response first = follow(link);
+  EXPECT_EQ(first.status, 200);
+  EXPECT_NE(first.headers.find("Set-Cookie")->find("; HttpOnly; SameSite=Strict"), std::string::npos);
+  EXPECT_EQ(ask({{"Host", "localhost:8000"}, {"Cookie", "a=b; " + cookie_of(first)}}), 200);
+
+  const Response second = follow(link);
+  EXPECT_EQ(second.status, 403);
+  EXPECT_EQ(cookie_of(second), "");
+}
+
+// The job is its user's alone, though every process of the machine reaches the port.
+TEST_F(PageAccess, nothing_is_answered_without_the_cookie) {
+  const std::string cookie = cookie_of(follow(access_.new_link()));
+  EXPECT_EQ(ask({{"Host", "127.0.0.1:80"}}), 401);
+  EXPECT_EQ(ask({{"Host", "127.0.0.1:80"}, {"Cookie", "gyre-page="}}), 401);
+  EXPECT_EQ(ask({{"Host", "127.0.0.1:80"}, {"Cookie", cookie.substr(0, cookie.size() - 1) + "x"}}), 401);
+  EXPECT_EQ(ask({{"Host", "127.0.0.1:80"}, {"Cookie", cookie + "x"}}), 401);
+  EXPECT_EQ(ask({{"Host", "127.0.0.1:80"}, {"Cookie", "x" + cookie}}), 401);
+}
+
+// Another site's page may send requests with the cookie, or call this address by a name of its own.
+TEST_F(PageAccess, requests_that_other_sites_cause_are_refused) {
+  const std::string cookie = cookie_of(follow(access_.new_link()));
+  const auto with = [&](net::http::Headers headers) {
+    headers.add("Cookie", cookie);
+    return ask(std::move(headers));
+  };
+  EXPECT_EQ(with({{"Host", "[::1]:80"}, {"Origin", "http://[::1]:80"}, {"Sec-Fetch-Site", "same-origin"}}), 200);
+  EXPECT_EQ(with({{"Host", "127.0.0.1:80"}, {"Sec-Fetch-Site", "cross-site"}}), 403);
+  EXPECT_EQ(with({{"Host", "127.0.0.1:80"}, {"Sec-Fetch-Site", "same-site"}}), 403);
+  EXPECT_EQ(with({{"Host", "127.0.0.1:80"}, {"Origin", "http://evil.example"}}), 403);
+  EXPECT_EQ(with({{"Host", "127.0.0.1:80"}, {"Origin", "null"}}), 403);
+  EXPECT_EQ(with({{"Host", "evil.example"}}), 403);
+  EXPECT_EQ(with({{"Host", "127.0.0.1.evil.example:80"}}), 403);
+  EXPECT_EQ(with({}), 403);
+  EXPECT_THROW(follow(access_.new_link(), "evil.example"), HttpError);
+}
+
+}  // namespace
+}  // namespace gyre::page

@@ -1,0 +1,119 @@
+#include "gyre/page/charts.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "gyre/page/internal/json.h"
+
+namespace gyre::page {
+
+namespace {
+
+using Json = nlohmann::json;
+using metrics::Point;
+
+double place_of(const Point& point, bool over_time) {
+  return over_time ? static_cast<double>(point.time_us) / 1e6 : static_cast<double>(point.step);
+}
+
+/// The points of the range, with one before and one behind it, so that a line goes on to the edges of a chart.
+std::vector<Point> within(const std::vector<Point>& points, const ChartRange& range) {
+  if (std::isinf(range.from) && std::isinf(range.to)) return points;
+  std::vector<Point> inside;
+  const Point* before = nullptr;
+  const Point* behind = nullptr;
+  for (const Point& point : points) {
+    const double place = place_of(point, range.over_time);
+    if (place < range.from) {
+      if (before == nullptr || place >= place_of(*before, range.over_time)) before = &point;
+    } else if (place > range.to) {
+      if (behind == nullptr || place < place_of(*behind, range.over_time)) behind = &point;
+    } else {
+      inside.push_back(point);
+    }
+  }
+  if (before != nullptr) inside.insert(inside.begin(), *before);
+  if (behind != nullptr) inside.push_back(*behind);
+  return inside;
+}
+
+Json line_json(std::size_t run, int rank, const std::vector<Point>& points, std::size_t most) {
+  Json steps = Json::array();
+  Json times = Json::array();
+  Json values = Json::array();
+  for (const Point& point : metrics::downsample(points, most)) {
+    steps.push_back(point.step);
+    times.push_back(static_cast<double>(point.time_us / 1'000) / 1e3);
+    values.push_back(internal::number_of(point.value));
+  }
+  return {{"run", run},
+          {"rank", rank},
+          {"step", std::move(steps)},
+          {"time", std::move(times)},
+          {"value", std::move(values)},
+          {"count", points.size()}};
+}
+
+}  // namespace
+
+void Charts::sample(const metrics::Sample& sample) {
+  const auto chart = own_.charts.find(sample.name);
+  Lines& lines = chart != own_.charts.end() ? chart->second : own_.charts[std::string(sample.name)];
+  lines[sample.rank].push_back({sample.step, sample.time_us, sample.value});
+  ++version_;
+}
+
+void Charts::note(std::string_view key, std::string_view value) {
+  own_.notes[std::string(key)] = value;
+  ++version_;
+}
+
+void Charts::compare_with(std::string name, metrics::Run run) {
+  ComparedRun other{.name = std::move(name), .notes = std::move(run.notes), .charts = {}};
+  for (auto& [key, points] : run.series) other.charts[key.name][key.rank] = std::move(points);
+  others_.push_back(std::move(other));
+}
+
+std::vector<const Charts::Lines*> Charts::lines_of(const std::string& name) const {
+  std::vector<const Lines*> all;
+  const auto add = [&](const ComparedRun& run) {
+    const auto found = run.charts.find(name);
+    all.push_back(found == run.charts.end() ? nullptr : &found->second);
+  };
+  add(own_);
+  for (const ComparedRun& other : others_) add(other);
+  return all;
+}
+
+std::string Charts::index_json(const std::string& name) const {
+  Json runs = Json::array({{{"name", name}, {"notes", own_.notes}}});
+  std::map<std::string, std::size_t> counts;
+  const auto count = [&counts](const ComparedRun& run) {
+    for (const auto& [chart, lines] : run.charts) counts[chart] += lines.size();
+  };
+  count(own_);
+  for (const ComparedRun& other : others_) {
+    runs.push_back({{"name", other.name}, {"notes", other.notes}});
+    count(other);
+  }
+  Json charts = Json::array();
+  for (const auto& [chart, lines] : counts) charts.push_back({{"name", chart}, {"lines", lines}});
+  return internal::text_of({{"runs", std::move(runs)}, {"charts", std::move(charts)}});
+}
+
+std::string Charts::chart_json(const std::string& name, const ChartRange& range) const {
+  const std::vector<const Lines*> runs = lines_of(name);
+  std::size_t count = 0;
+  for (const Lines* lines : runs) count += lines == nullptr ? 0 : lines->size();
+  const std::size_t most = std::clamp(kMostPointsOfChart / std::max<std::size_t>(count, 1), kFewestPoints, kMostPoints);
+  Json all = Json::array();
+  for (std::size_t run = 0; run < runs.size(); ++run) {
+    if (runs[run] == nullptr) continue;
+    for (const auto& [rank, points] : *runs[run]) all.push_back(line_json(run, rank, within(points, range), most));
+  }
+  return internal::text_of({{"name", name}, {"lines", std::move(all)}});
+}
+
+}  // namespace gyre::page

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace gyre::page::internal {
+
+/// In one line; bytes that are not UTF-8 become replacement characters.
+std::string text_of(const nlohmann::json& value);
+
+/// "NaN", "Infinity" and "-Infinity" for what is not a number in JSON.
+nlohmann::json number_of(double value);
+
+}  // namespace gyre::page::internal

@@ -1,0 +1,108 @@
+#include "gyre/page/job_state.h"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace gyre::page {
+namespace {
+
+using Json = nlohmann::json;
+
+class PageJobState : public testing::Test {
+ protected:
+  void start(int ranks) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      state_.hear({.kind = News::Kind::kStarted, .rank = rank, .process = 100 + rank, .text = "default"}, 0);
+    }
+  }
+  void end(int rank, int code, int signal, bool asked) {
+    state_.hear({.kind = News::Kind::kEnded, .rank = rank, .code = code, .signal = signal, .asked = asked}, 77);
+  }
+  void log(int rank, std::int64_t step) {
+    metrics_.sample({.name = "loss", .rank = rank, .step = step, .time_us = ++time_us_, .value = 1});
+  }
+  Json json() const { return Json::parse(state_.json("job", metrics_)); }
+  std::vector<std::string> phases() const {
+    std::vector<std::string> all;
+    const Json job = json();
+    for (const Json& rank : job["ranks"]) {
+      all.push_back(std::to_string(rank["rank"].get<int>()) + " " + rank["phase"].get<std::string>());
+    }
+    return all;
+  }
+
+  JobState state_;
+  metrics::Overview metrics_;
+  std::int64_t time_us_ = 0;
+};
+
+// Somebody who looks at 64 ranks wants to see first which needs attention.
+TEST_F(PageJobState, the_late_come_before_those_that_keep_up) {
+  start(4);
+  EXPECT_EQ(phases(), (std::vector<std::string>{"0 starting", "1 starting", "2 starting", "3 starting"}));
+  for (const int rank : {0, 1, 2}) log(rank, 50);
+  log(3, 40);
+  log(1, 51);
+  EXPECT_EQ(phases(), (std::vector<std::string>{"3 late", "0 running", "1 running", "2 running"}));
+  EXPECT_EQ(json()["ranks"][0]["detail"], "11 steps behind");
+}
+
+// The launcher ends all ranks after the first failure: those that it ended are no failures.
+TEST_F(PageJobState, the_rank_that_failed_first_is_named_first) {
+  start(3);
+  end(2, 0, SIGKILL, false);
+  EXPECT_EQ(phases(), (std::vector<std::string>{"2 failed", "0 starting", "1 starting"}));
+  EXPECT_EQ(json()["ranks"][0]["detail"], "was killed by SIGKILL");
+  EXPECT_EQ(json()["ranks"][0]["log_end"], 77);
+  end(0, 0, SIGTERM, true);
+  end(1, 1, 0, false);  // Failed because of rank 2, before it was asked to end.
+  state_.hear({.kind = News::Kind::kFailed, .rank = 2, .text = "the report"}, 0);
+  EXPECT_FALSE(state_.is_over());
+  state_.hear({.kind = News::Kind::kFinished, .code = 137}, 0);
+  EXPECT_TRUE(state_.is_over());
+  EXPECT_EQ(phases(), (std::vector<std::string>{"2 failed", "1 failed", "0 stopped"}));
+  EXPECT_EQ(json()["state"], "failed");
+  EXPECT_EQ(json()["report"], "the report");
+  EXPECT_EQ(json()["exit_code"], 137);
+}
+
+// A job of days must not grow the page.
+TEST_F(PageJobState, the_oldest_events_are_dropped) {
+  for (int i = 0; i < 600; ++i) {
+    start(1);
+    end(0, 0, 0, false);
+  }
+  const Json events = json()["events"];
+  EXPECT_EQ(events.size(), JobState::kMostEvents);
+  EXPECT_EQ(events.back()["number"], 1199);
+}
+
+// The page's process reads what the launcher writes, and skips what it cannot read.
+TEST_F(PageJobState, news_survive_the_pipe) {
+  const News news{.kind = News::Kind::kEnded,
+                  .rank = 3,
+                  .process = 4,
+                  .code = 5,
+                  .signal = 6,
+                  .asked = true,
+                  .time_us = 7,
+                  .text = "a\nb<\xff"};
+  const std::string line = to_line(news);
+  EXPECT_EQ(line.find('\n'), line.size() - 1);
+  const auto back = parse_news(line);
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->kind, news.kind);
+  EXPECT_EQ(back->signal, 6);
+  EXPECT_EQ(back->text, "a\nb<\xef\xbf\xbd");
+  EXPECT_FALSE(parse_news("{}"));
+  EXPECT_FALSE(parse_news("[1"));
+  EXPECT_FALSE(
+      parse_news(R"({"kind":99,"rank":0,"process":0,"code":0,"signal":0,"asked":false,"time_us":0,"text":""})"));
+}
+
+}  // namespace
+}  // namespace gyre::page

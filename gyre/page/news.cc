@@ -1,0 +1,41 @@
+#include "gyre/page/news.h"
+
+#include <nlohmann/json.hpp>
+
+#include "gyre/page/internal/json.h"
+
+namespace gyre::page {
+
+using Json = nlohmann::json;
+
+std::string to_line(const News& news) {
+  return internal::text_of({{"kind", static_cast<int>(news.kind)},
+                            {"rank", news.rank},
+                            {"process", news.process},
+                            {"code", news.code},
+                            {"signal", news.signal},
+                            {"asked", news.asked},
+                            {"time_us", news.time_us},
+                            {"text", news.text}}) +
+         "\n";
+}
+
+std::optional<News> parse_news(std::string_view line) {
+  try {
+    const Json json = Json::parse(line);
+    const int kind = json.at("kind").get<int>();
+    if (kind < 0 || kind > static_cast<int>(News::Kind::kFinished)) return std::nullopt;
+    return News{.kind = static_cast<News::Kind>(kind),
+                .rank = json.at("rank").get<int>(),
+                .process = json.at("process").get<int>(),
+                .code = json.at("code").get<int>(),
+                .signal = json.at("signal").get<int>(),
+                .asked = json.at("asked").get<bool>(),
+                .time_us = json.at("time_us").get<std::int64_t>(),
+                .text = json.at("text").get<std::string>()};
+  } catch (const Json::exception&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace gyre::page

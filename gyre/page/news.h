@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace gyre::page {
+
+/// What a launcher says of its job to the process that shows it: a line of JSON each.
+struct News {
+  enum class Kind : std::uint8_t {
+    kStarted,     ///< `rank` is `process`, in the role `text`.
+    kEnded,       ///< `rank`, with `code` or `signal`; `asked`: because of another, or because all were stopped.
+    kLost,        ///< `rank` has failed, and the others go on.
+    kFailed,      ///< `rank` is why the job failed; `text` is the launcher's report.
+    kStopping,    ///< Everybody has got `signal`.
+    kRestarting,  ///< All ranks start again, for the `code`th time.
+    kFinished,    ///< The job is over; `code` is the launcher's exit code.
+  };
+  Kind kind = Kind::kStarted;
+  int rank = -1;
+  int process = 0;
+  int code = 0;
+  int signal = 0;
+  bool asked = false;
+  std::int64_t time_us = 0;  ///< Since 1970.
+  std::string text{};
+};
+
+/// With its newline.
+std::string to_line(const News& news);
+/// Without the newline; nothing for what is no such line.
+std::optional<News> parse_news(std::string_view line);
+
+}  // namespace gyre::page

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "gyre/net/http/router.h"
+#include "gyre/page/job_view.h"
+
+namespace gyre::page {
+
+/// The page itself, for add_page_routes(). Views of what lives as long as the program.
+struct PageFiles {
+  std::string_view script;
+  std::string_view style;
+};
+
+/// Who may: wraps every handler.
+using Guard = std::function<net::http::Handler(net::http::Handler)>;
+/// The job that a request names. HttpError(404).
+using FindJob = std::function<std::shared_ptr<JobView>(const net::http::Request&)>;
+
+/// Below `prefix`, which may be empty:
+///
+///   GET /job          the job: JobView::job_json()
+///   GET /index        its runs and the names of its charts
+///   GET /chart        ?name=NAME[&axis=step|time][&from=A][&to=B]
+///   GET /ranks/N/log  text; ranges as HTTP has them
+///   GET /live         server-sent events "job" (as /job), "metrics" (a version), "logs" ({rank: bytes}), each when it
+///                     has changed; nothing is queued for a viewer: whoever comes late gets what is so now. The stream
+///                     ends with the job.
+void add_job_routes(net::http::Router& router, const std::string& prefix, const FindJob& find, const Guard& guard);
+
+/// "/", "/page.js", "/page.css" and "/icon.svg". The first answers in HTML also where the guard refuses.
+void add_page_routes(net::http::Router& router, const PageFiles& files, const Guard& guard);
+
+}  // namespace gyre::page

@@ -1,0 +1,128 @@
+#include "gyre/page/run_page.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "gyre/base/error.h"
+#include "gyre/metrics/file.h"
+#include "gyre/net/http/test_support.h"
+
+namespace gyre::page {
+namespace {
+
+namespace fs = std::filesystem;
+using net::http::RawClient;
+
+class RunPageTest : public testing::Test {
+ protected:
+  RunPageTest() : folder_(fs::path(testing::TempDir()) / ("run_page_" + std::to_string(::getpid()))) {
+    fs::create_directories(folder_);
+    options_.name = "digits";
+    options_.metrics = folder_ / "metrics";
+    options_.logs = folder_;
+    options_.remove_at_end = folder_;
+    options_.files = {.script = "script();", .style = "p{}"};
+  }
+  ~RunPageTest() override { fs::remove_all(folder_); }
+
+  static net::Endpoint endpoint_of(const std::string& link) {
+    const std::string rest = link.substr(std::string("http://127.0.0.1:").size());
+    return net::parse_endpoint("tcp:127.0.0.1:" + rest.substr(0, rest.find('/')));
+  }
+  static std::string path_of(const std::string& link) { return link.substr(link.find("/open/")); }
+
+  /// The answer to one request on a connection of its own.
+  static std::string get(const RunPage& page, const std::string& path, const std::string& headers) {
+    RawClient client(endpoint_of(page.link()));
+    client.write("GET " + path + " HTTP/1.1\r\nHost: 127.0.0.1:1\r\nConnection: close\r\n" + headers + "\r\n");
+    return client.read_all();
+  }
+  static std::string enter(const RunPage& page) {
+    const std::string answer = get(page, path_of(page.link()), "");
+    const std::size_t begin = answer.find("Set-Cookie: ") + 12;
+    return "Cookie: " + answer.substr(begin, answer.find(';', begin) - begin) + "\r\n";
+  }
+
+  fs::path folder_;
+  RunPageOptions options_;
+};
+
+// The page is what a person has while the job runs: ranks, charts and logs as they grow, and the end.
+TEST_F(RunPageTest, a_viewer_follows_a_job_to_its_end) {
+  auto page = std::make_unique<RunPage>(options_);
+  const std::string cookie = enter(*page);
+  EXPECT_NE(get(*page, "/page.js", cookie).find("script();"), std::string::npos);
+  EXPECT_NE(get(*page, "/", cookie).find("Content-Security-Policy: default-src 'none'; script-src 'self'"),
+            std::string::npos);
+
+  RawClient viewer(endpoint_of(page->link()));
+  viewer.write("GET /api/live HTTP/1.1\r\nHost: localhost\r\n" + cookie + "\r\n");
+  viewer.read_until("event: job");
+  std::ofstream(folder_ / "rank-0.log") << "first line\n";
+  metrics::FileWriter metrics(folder_ / "metrics");
+  page->tell({.kind = News::Kind::kStarted, .rank = 0, .process = 4711, .text = "default"});
+  const metrics::Sample sample{.name = "loss", .rank = 0, .step = 5, .time_us = 1, .value = 0.25};
+  metrics.add(std::span(&sample, 1));
+  std::string seen;  // In an order that the clock decides.
+  for (const char* fact : {"\"process\":4711", "event: logs\ndata: {\"0\":11}", "\"step\":5"}) {
+    while (seen.find(fact) == std::string::npos) seen += viewer.read_until("\n\n");
+  }
+  EXPECT_NE(get(*page, "/api/chart?name=loss", cookie).find("\"value\":[0.25]"), std::string::npos);
+  EXPECT_NE(get(*page, "/api/ranks/0/log", cookie + "Range: bytes=6-\r\n").find("206 Partial Content"),
+            std::string::npos);
+  EXPECT_NE(get(*page, "/api/ranks/7/log", cookie).find("LogNotFound"), std::string::npos);
+
+  page->tell({.kind = News::Kind::kFinished, .code = 3});
+  page.reset();
+  const std::string rest = viewer.read_all();
+  EXPECT_NE(rest.find("\"exit_code\":3"), std::string::npos);
+  EXPECT_TRUE(rest.ends_with("0\r\n\r\n")) << "the stream was cut";
+  EXPECT_FALSE(fs::exists(folder_)) << "what was the page's alone has stayed";
+}
+
+// Each wrong request gets one clear answer, and none of them ends the page.
+TEST_F(RunPageTest, wrong_requests_are_refused_in_words) {
+  const RunPage page(options_);
+  EXPECT_NE(get(page, "/", "").find("open the link that `gyre run` has printed"), std::string::npos);
+  EXPECT_NE(get(page, "/api/job", "").find("\"code\":\"NoCookie\""), std::string::npos);
+  const std::string cookie = enter(page);
+  EXPECT_NE(get(page, path_of(page.link()), "").find("403 Forbidden"), std::string::npos);
+  EXPECT_NE(get(page, "/api/ranks/..%2f..%2fetc/log", cookie).find("400 Bad Request"), std::string::npos);
+  EXPECT_NE(get(page, "/api/ranks/x/log", cookie).find("404 Not Found"), std::string::npos);
+  EXPECT_NE(get(page, "/api/chart", cookie).find("MissingParameter"), std::string::npos);
+  EXPECT_NE(get(page, "/api/chart?name=a&from=x", cookie).find("InvalidParameter"), std::string::npos);
+  EXPECT_NE(get(page, "/api/job", cookie + "X: " + std::string(20'000, 'x') + "\r\n").find("431 "), std::string::npos);
+  {
+    RawClient leaves_at_once(endpoint_of(page.link()));
+  }
+  EXPECT_NE(get(page, "/api/job", cookie).find("200 OK"), std::string::npos);
+}
+
+// Two pages of one machine are two: neither the port nor the cookie of the other.
+TEST_F(RunPageTest, a_port_that_is_taken_is_said_at_the_start) {
+  options_.remove_at_end.reset();
+  const RunPage page(options_);
+  options_.port = endpoint_of(page.link()).port;
+  EXPECT_THROW(RunPage second(options_), Error);
+}
+
+// The launcher trains; a page that has been killed must not end or delay it.
+TEST_F(RunPageTest, news_to_a_page_that_is_gone_are_lost) {
+  options_.remove_at_end.reset();
+  auto page = std::make_unique<RunPage>(options_);
+  const pid_t process = page->process();
+  ::kill(process, SIGKILL);
+  for (int i = 0; i < 50'000; ++i) page->tell({.kind = News::Kind::kStarted, .rank = 0, .text = "default"});
+  page.reset();
+  EXPECT_EQ(::kill(process, 0), -1) << "it has not been reaped";
+}
+
+}  // namespace
+}  // namespace gyre::page

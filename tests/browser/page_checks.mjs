@@ -1,0 +1,212 @@
+// What a person does with the page of `gyre run --page`, in Debian's Chromium, from the start of a job to its end:
+//
+//   node page_checks.mjs MODULES LINK PICTURES
+//
+// MODULES: a folder of npm's with playwright-core and axe-core. LINK: what the launcher has printed. The checks run in
+// their order, in one browser, on one job of two ranks. A line of JSON each, {"check", "problem"}; tests/e2e/page_test.py
+// makes test items of them.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { join } from "node:path";
+
+const [modules, link, pictures] = process.argv.slice(2);
+const require = createRequire(join(modules, "x.js"));
+const { chromium } = require("playwright-core");
+
+const MARKUP = "<img src=x onerror=document.title=1>";
+const browser = await chromium.launch({ executablePath: "/usr/bin/chromium", args: ["--no-sandbox", "--disable-gpu"] });
+const context = await browser.newContext({ viewport: { width: 1280, height: 1000 } });
+context.setDefaultTimeout(10_000);
+const page = await context.newPage();
+const faults = [];
+let job_runs = true;
+page.on("pageerror", (error) => faults.push(String(error)));
+page.on("console", (message) => {
+  if (message.type() === "error" && job_runs) faults.push(message.text());
+});
+let bytes = 0;
+page.on("response", async (answer) => {
+  if (/\/(page\.js|page\.css)?$/.test(answer.url())) bytes += (await answer.body()).length;
+});
+
+const ranks = page.getByRole("radio");
+const lines = page.getByRole("log");
+const chart = page.getByRole("region", { name: "train/loss" });
+
+/** The step of the newest line that is shown. */
+async function last_step() {
+  const text = await lines.locator(".line").last().textContent();
+  return Number(/step (\d+)/.exec(text ?? "")?.[1] ?? -1);
+}
+
+async function until(what, holds) {
+  for (let i = 0; i < 500; ++i) {
+    if (await holds()) return;
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+  assert.fail(`not within 10 s: ${what}`);
+}
+
+const checks = {
+  async a_link_opens_the_page_once() {
+    await page.goto(link);
+    await page.waitForURL("http://127.0.0.1:*/");
+    await page.getByRole("heading", { level: 1 }).waitFor();
+    const cookies = await context.cookies();
+    assert.deepEqual(cookies.map(({ httpOnly, sameSite }) => [httpOnly, sameSite]), [[true, "Strict"]]);
+    const other = await browser.newContext();
+    const second = await other.newPage();
+    assert.equal((await second.goto(link)).status(), 403);
+    assert.equal((await second.goto(page.url())).status(), 401);
+    await other.close();
+  },
+
+  async ranks_are_seen_as_they_start() {
+    await until("two running ranks", async () => (await page.locator(".rank.running").count()) === 2);
+    assert.match(await ranks.first().getAttribute("aria-label"), /^rank [01], running, process \d+, step \d+/);
+    assert.match(await page.title(), /^running: /);
+  },
+
+  async a_log_is_read_live() {
+    await until("a step in the log", async () => (await last_step()) >= 0);
+    const before = await last_step();
+    await until("a later step, in the same page", async () => (await last_step()) > before);
+  },
+
+  async a_word_is_found_in_all_of_a_log() {
+    await page.getByLabel("Find in the log").fill("needle");
+    await page.getByRole("button", { name: "Previous" }).click();
+    await page.locator(".line.current mark").waitFor();
+    assert.equal(await page.locator(".line.current").textContent(), "a needle in the log");
+    assert.match(page.url(), /rank=0&at=\d+$/);
+    await page.getByLabel("Find in the log").fill("no such word");
+    await page.getByRole("button", { name: "Next" }).click();
+    await page.getByText("not found").waitFor();
+    await page.getByLabel("Find in the log").fill("");
+    await page.getByRole("button", { name: "Follow" }).click();
+  },
+
+  async a_chart_zooms_and_goes_on_growing() {
+    await chart.scrollIntoViewIfNeeded();
+    await chart.locator("canvas").waitFor();
+    const area = await chart.locator(".u-over").boundingBox();
+    const all = chart.getByRole("button", { name: "Show all" });
+    assert.equal(await all.isDisabled(), true);
+    await page.mouse.move(area.x + area.width * 0.2, area.y + 50);
+    await page.mouse.down();
+    await page.mouse.move(area.x + area.width * 0.4, area.y + 50, { steps: 3 });
+    await page.mouse.up();
+    assert.equal(await all.isDisabled(), false);
+    await all.click();
+    assert.equal(await all.isDisabled(), true);
+    await chart.getByRole("button", { name: "Zoom in" }).click();
+    assert.equal(await all.isDisabled(), false);
+    await all.click();
+    const ends = async () => (await chart.getByRole("img").getAttribute("aria-label")).match(/rank 0: ends at ([\d.e-]+)/)?.[1];
+    const before = await ends();
+    await until("another last value", async () => (await ends()) !== before);
+  },
+
+  async markup_of_users_stays_text() {
+    assert.ok((await page.getByRole("heading", { level: 1 }).textContent()).includes(MARKUP));
+    assert.ok((await page.getByRole("heading", { name: MARKUP, level: 2 }).count()) > 0, "a chart's name");
+    await until("it is in the log", async () => (await lines.textContent()).includes(MARKUP));
+    assert.equal(await page.locator("img").count(), 0);
+    assert.match(await page.title(), /^running: /);
+  },
+
+  async everything_is_reached_by_keyboard() {
+    await page.locator('.rank[tabindex="0"]').focus();
+    for (const [key, place] of [["End", -1], ["Home", 0]]) {
+      await page.keyboard.press(key);
+      await until(`the log of the rank at ${key}`, () =>
+        page.evaluate((at) => {
+          const rank = [...document.querySelectorAll(".rank")].at(at).dataset.rank;
+          return document.querySelector("#log").textContent === `Log of rank ${rank}`;
+        }, place));
+      assert.match(page.url(), /rank=\d/);
+    }
+    assert.equal(await page.evaluate(() => document.activeElement.getAttribute("role")), "radio");
+  },
+
+  async a_link_to_a_place_shows_that_place() {
+    const address = `${page.url().split("#")[0]}#find=loss&smooth=0.50&rank=1&at=3`;
+    const other = await context.newPage();
+    await other.goto(address);
+    await other.getByRole("heading", { name: "Log of rank 1" }).waitFor();
+    await other.locator(".line.current").waitFor();
+    assert.equal(await other.locator(".chart").count(), 1);
+    await other.close();
+  },
+
+  async a_narrow_screen_has_no_scrolling_aside() {
+    await page.setViewportSize({ width: 360, height: 740 });
+    await until("it fits", () => page.evaluate(() => document.documentElement.scrollWidth <= 360));
+    await page.setViewportSize({ width: 1280, height: 1000 });
+  },
+
+  async axe_finds_no_barrier() {
+    // The page's policy allows no script but its own; this one comes by way of the debugger.
+    await page.evaluate(readFileSync(require.resolve("axe-core/axe.min.js"), "utf8"));
+    for (const colorScheme of ["light", "dark"]) {
+      await page.emulateMedia({ colorScheme });
+      const found = await page.evaluate(() => axe.run({ resultTypes: ["violations"] }));
+      const bad = found.violations.filter(({ impact }) => ["serious", "critical"].includes(impact));
+      assert.deepEqual(bad.map(({ id, nodes }) => [colorScheme, id, nodes.map(({ html }) => html)]), []);
+    }
+    await page.emulateMedia({ colorScheme: "light" });
+  },
+
+  async the_page_is_small_and_has_no_faults() {
+    assert.deepEqual(faults, []);
+    assert.ok(bytes > 10_000 && bytes < 150_000, `${bytes} bytes`);
+    if (pictures) await page.screenshot({ path: join(pictures, "running.png") });
+  },
+
+  async a_killed_rank_is_named_first() {
+    const label = await page.locator('.rank[data-rank="1"]').getAttribute("aria-label");
+    process.kill(Number(/process (\d+)/.exec(label)[1]), "SIGKILL");
+    job_runs = false;
+    await until("its name at the top", async () =>
+      (await page.locator(".verdict").textContent()) === "rank 1 was killed by SIGKILL; it failed first");
+    assert.match(await ranks.first().getAttribute("aria-label"), /^rank 1, failed: was killed by SIGKILL/);
+  },
+
+  async the_end_is_said_and_stays_readable() {
+    await page.getByText("gyre run has ended").waitFor();
+    assert.match(await page.locator(".report").textContent(), /rank 1 of 2 failed first/);
+    assert.equal(await page.locator(".badge").first().textContent(), "failed");
+    await page.locator('.rank[data-rank="0"]').click();
+    await until("the end of a log that was not open", async () => (await last_step()) > 0);
+    await page.getByRole("button", { name: /Go to the first failure/ }).click();
+    await page.getByRole("heading", { name: "Log of rank 1" }).waitFor();
+    await page.locator(".line.current").waitFor();
+    assert.ok((await chart.getByRole("img").getAttribute("aria-label")).includes("rank 0: ends at"));
+    if (pictures) await page.screenshot({ path: join(pictures, "failed.png") });
+  },
+};
+
+/** Of another job, whose launcher is killed. */
+const lost_checks = {
+  async a_lost_connection_is_said() {
+    await page.goto(link);
+    await until("a running rank", async () => (await page.locator(".rank.running").count()) > 0);
+    process.kill(Number(process.env.LAUNCHER), "SIGKILL");
+    await page.getByText("The connection was lost").waitFor();
+    assert.equal(await page.locator(".rank").count(), 2);
+    assert.equal(await page.locator(".badge").first().textContent(), "running");
+  },
+};
+
+for (const [check, act] of Object.entries(process.env.LAUNCHER ? lost_checks : checks)) {
+  let problem = null;
+  try {
+    await act();
+  } catch (error) {
+    problem = String(error.stack ?? error);
+  }
+  console.log(JSON.stringify({ check, problem }));
+  if (problem !== null) break;
+}
+await browser.close();

@@ -1,0 +1,91 @@
+"""The page of `gyre run --page`, in a browser: one job of two ranks, from its start to the death of one of them. The
+checks are in tests/browser/page_checks.mjs, and each is an item here."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from running_job import Job, wait_until
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SCRIPT = ROOT / "tests" / "browser" / "page_checks.mjs"
+MODULES = Path(sys.prefix) / "browser" / "node_modules"
+MARKUP = "<img src=x onerror=document.title=1>"
+CHECKS = re.findall(r"^  async (\w+)\(\)", SCRIPT.read_text(encoding="utf-8"), re.MULTILINE)
+LOST = "a_lost_connection_is_said"
+
+TRAINING = f"""
+import os, time, gyre
+print({MARKUP!r}, flush=True)
+print("a needle in the log", flush=True)
+for step in range(100_000):
+    gyre.log({{"train/loss": 1 / (step + 1), {MARKUP!r}: step}}, step=step, every_rank=True)
+    if step % 3 == 0:
+        print("step", step, {MARKUP!r}, flush=True)
+    time.sleep(0.02)
+"""
+
+
+def started(gyre: Path, folder: Path) -> tuple[Job, str]:
+    """A job, and the link to its page."""
+    (folder / "tmp").mkdir()
+    environment = {"PYTHONPATH": str(ROOT / "python"), "TMPDIR": str(folder / "tmp")}
+    command = [str(gyre), "run", "-n", "2", "--page", "--", sys.executable, "-c", TRAINING, MARKUP]
+    job = Job(command, folder, environment, timeout=60)
+    link = re.compile(r"the page of this job, for one browser: (\S+)")
+    wait_until("the link", lambda: link.search(job.stderr) is not None)
+    found = link.search(job.stderr)
+    assert found is not None
+    return job, found[1]
+
+
+def browse(link: str, environment: dict[str, str]) -> dict[str, str | None]:
+    """By check: its problem."""
+    assert (MODULES / "playwright-core").is_dir(), "./dev setup test installs it"
+    done = subprocess.run(
+        ["node", SCRIPT, MODULES, link],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert found, done.stderr
+    return {each["check"]: each["problem"] for each in found}
+
+
+@pytest.fixture(scope="module")
+def problems(gyre: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str | None]]:
+    folder = tmp_path_factory.mktemp("job")
+    job, link = started(gyre, folder)
+    try:
+        found = browse(link, {})
+        if all(problem is None for problem in found.values()):
+            assert job.wait() == 137, job.stderr
+            assert not list((folder / "tmp").iterdir()), "the page has left its files"
+        yield found
+    finally:
+        job.end()
+
+
+@pytest.mark.parametrize("check", [check for check in CHECKS if check != LOST])
+def test_the_page_of_a_job(problems: dict[str, str | None], check: str) -> None:
+    assert check in problems, f"was not reached: {[name for name, problem in problems.items() if problem]}"
+    assert problems[check] is None, problems[check]
+
+
+def test_a_lost_connection_is_said(gyre: Path, tmp_path: Path) -> None:
+    job, link = started(gyre, tmp_path)
+    try:
+        assert browse(link, {"LAUNCHER": str(job.process.pid)}) == {LOST: None}
+        wait_until("nothing is left of the job", lambda: not job.processes() and not list((tmp_path / "tmp").iterdir()))
+    finally:
+        job.end()

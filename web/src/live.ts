@@ -1,0 +1,135 @@
+// A job that runs, by the routes of gyre/page/routes.h. What has come stays when the job can no longer be asked.
+import type { ChartData, Connection, Index, Job, Range, Source, State } from "./data";
+
+const ROUTES = "/api";
+/** Of each log this much is fetched when the job ends, for whoever looks at another rank afterwards. */
+const LAST_BYTES = 65_536;
+const MOST_LAST_LOGS = 64;
+const OVER: Job["state"][] = ["ended", "failed", "stopped"];
+
+async function ask(path: string, options: RequestInit = {}): Promise<Response> {
+  const answer = await fetch(ROUTES + path, options);
+  if (!answer.ok) throw new Error(`${path}: ${answer.status}`);
+  return answer;
+}
+
+interface Piece {
+  at: number;
+  bytes: Uint8Array;
+}
+
+class LiveSource implements Source {
+  readonly live = true;
+  #state: State = { index: { runs: [], charts: [] }, job: null, logs: new Map(), metrics: 0, connection: "connecting" };
+  #watchers = new Set<() => void>();
+  #charts = new Map<string, ChartData>();
+  #lastLogs = new Map<number, Piece>();
+  #told = false;
+  #events = new EventSource(`${ROUTES}/live`);
+
+  constructor() {
+    const on = (name: string, take: (data: string) => void) =>
+      this.#events.addEventListener(name, (event) => take((event as MessageEvent<string>).data));
+    on("job", (data) => this.#takeJob(JSON.parse(data) as Job));
+    on("metrics", (data) => void this.#takeMetrics(Number(data)));
+    on("logs", (data) => {
+      const logs = new Map(this.#state.logs);
+      for (const [rank, bytes] of Object.entries(JSON.parse(data) as Record<string, number>)) logs.set(Number(rank), bytes);
+      this.#change({ logs });
+    });
+    this.#events.onopen = () => this.#change({ connection: "live" });
+    this.#events.onerror = () => this.#lose();
+  }
+
+  state(): State {
+    return this.#state;
+  }
+
+  watch(change: () => void): () => void {
+    this.#watchers.add(change);
+    return () => this.#watchers.delete(change);
+  }
+
+  kept(name: string): ChartData | null {
+    return this.#charts.get(name) ?? null;
+  }
+
+  async chart(name: string, range?: Range): Promise<ChartData> {
+    const query = new URLSearchParams({ name });
+    if (range !== undefined) {
+      query.set("axis", range.axis);
+      query.set("from", String(range.from));
+      query.set("to", String(range.to));
+    }
+    const chart = (await (await ask(`/chart?${query.toString()}`)).json()) as ChartData;
+    if (range === undefined) this.#charts.set(name, chart);
+    return chart;
+  }
+
+  async log(rank: number, from: number, to: number): Promise<Piece> {
+    if (to <= from) return { at: from, bytes: new Uint8Array() };
+    try {
+      const answer = await ask(`/ranks/${rank}/log`, { headers: { Range: `bytes=${from}-${to - 1}` } });
+      return { at: from, bytes: new Uint8Array(await answer.arrayBuffer()) };
+    } catch (error) {
+      const last = this.#lastLogs.get(rank);
+      const begin = last === undefined ? to : Math.max(from, last.at);
+      if (last === undefined || begin >= to) throw error;
+      return { at: begin, bytes: last.bytes.subarray(begin - last.at, to - last.at) };
+    }
+  }
+
+  async newLink(): Promise<string> {
+    const { path } = (await (await ask("/links", { method: "POST" })).json()) as { path: string };
+    return location.origin + path;
+  }
+
+  #change(part: Partial<State>): void {
+    this.#state = { ...this.#state, ...part };
+    if (this.#told) return;
+    this.#told = true;
+    // Events come in bunches; a page in the background has no frames.
+    setTimeout(() => {
+      this.#told = false;
+      for (const change of this.#watchers) change();
+    }, 16);
+  }
+
+  #lose(): void {
+    const refused = this.#events.readyState === EventSource.CLOSED;
+    const connection: Connection = refused ? "refused" : "lost";
+    if (this.#state.connection !== "over") this.#change({ connection });
+  }
+
+  #takeJob(job: Job): void {
+    const over = OVER.includes(job.state);
+    this.#change({ job, ...(over ? { connection: "over" as const } : {}) });
+    if (!over) return;
+    this.#events.close();
+    void this.#fetchTheLast(job);
+  }
+
+  async #takeMetrics(version: number): Promise<void> {
+    try {
+      const index = (await (await ask("/index")).json()) as Index;
+      this.#change({ index, metrics: version });
+    } catch {
+      // The stream says so too.
+    }
+  }
+
+  async #fetchTheLast(job: Job): Promise<void> {
+    await this.#takeMetrics(this.#state.metrics + 1);
+    const charts = this.#state.index.charts.map(({ name }) => this.chart(name));
+    const logs = job.ranks.slice(0, MOST_LAST_LOGS).map(async ({ rank, log_end }) => {
+      const end = log_end ?? this.#state.logs.get(rank) ?? 0;
+      this.#lastLogs.set(rank, await this.log(rank, Math.max(0, end - LAST_BYTES), end));
+    });
+    await Promise.allSettled([...charts, ...logs]);
+    this.#change({ metrics: this.#state.metrics + 1 });
+  }
+}
+
+export function liveSource(): Source {
+  return new LiveSource();
+}

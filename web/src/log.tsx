@@ -1,0 +1,186 @@
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+
+import type { ChangeChoice } from "./choice";
+import { type Rank, type Source, shownBytes } from "./data";
+import { LogWindow, findInLog } from "./log_window";
+
+const LINE_HEIGHT = 18;
+const AROUND = 30;
+const TRACEBACK = "Traceback (most recent call last)";
+const MOST_SEARCHED_FOR_TRACEBACK = 1_048_576;
+
+/** The text with what was searched marked. */
+function Marked({ text, wanted }: { text: string; wanted: string }) {
+  if (wanted === "") return <>{text}</>;
+  const parts = [];
+  const lower = text.toLowerCase();
+  let begin = 0;
+  for (let at = lower.indexOf(wanted); at >= 0; at = lower.indexOf(wanted, begin)) {
+    parts.push(text.slice(begin, at), <mark key={at}>{text.slice(at, at + wanted.length)}</mark>);
+    begin = at + wanted.length;
+  }
+  return <>{[...parts, text.slice(begin)]}</>;
+}
+
+/** The part of a log that is in memory, its scrolling, and the searches through all of it. */
+function useLog(source: Source, rank: number, size: number, at: number | null) {
+  const window = useMemo(() => new LogWindow(source, rank), [source, rank]);
+  const view = useRef<HTMLDivElement>(null);
+  const [, drawAgain] = useState(0);
+  const [follows, setFollows] = useState(at === null);
+  const [top, setTop] = useState(0);
+  const [current, setCurrent] = useState<number | null>(null);
+  const draw = () => drawAgain((count) => count + 1);
+  const scrollTo = (line: number) => {
+    if (view.current !== null) view.current.scrollTop = line * LINE_HEIGHT;
+  };
+  const show = async (byte: number) => {
+    setFollows(false);
+    await window.goTo(byte, size);
+    setCurrent(byte);
+    draw();
+    requestAnimationFrame(() => scrollTo(Math.max(0, window.lineAt(byte) - 4)));
+  };
+  useEffect(() => {
+    setCurrent(null);
+    setFollows(at === null);
+    if (at !== null && size > 0) void show(at);
+  }, [window, at, size > 0]);
+  useEffect(() => {
+    if (!follows) return;
+    let ended = false;
+    void window.follow(size).then((changed) => {
+      if (ended || !changed) return;
+      draw();
+      requestAnimationFrame(() => scrollTo(window.lines.length));
+    });
+    return () => {
+      ended = true;
+    };
+  }, [window, size, follows]);
+  const scrolled = () => {
+    const target = view.current;
+    if (target === null) return;
+    setTop(target.scrollTop);
+    const below = target.scrollHeight - target.scrollTop - target.clientHeight;
+    if (below < 2 * LINE_HEIGHT) {
+      if (window.end >= size) setFollows(true);
+      else void window.later(size).then((changed) => changed && draw());
+    } else if (below > 4 * LINE_HEIGHT) {
+      setFollows(false);
+    }
+    if (target.scrollTop < 10 * LINE_HEIGHT && window.begin > 0) {
+      void window.earlier().then((added) => {
+        draw();
+        if (added > 0) requestAnimationFrame(() => (target.scrollTop += added * LINE_HEIGHT));
+      });
+    }
+  };
+  return { window, view, top, follows, setFollows, current, show, scrolled, scrollTo };
+}
+
+export function Log({ source, rank, size, at, failed, change }: {
+  source: Source;
+  rank: number;
+  size: number;
+  /** From the address. */
+  at: number | null;
+  /** The rank that failed first. */
+  failed: Rank | null;
+  change: ChangeChoice;
+}) {
+  const log = useLog(source, rank, size, at);
+  const [text, setText] = useState("");
+  const [answer, setAnswer] = useState("");
+  const search = useRef(0);
+  const lines = log.window.lines;
+  const height = log.view.current?.clientHeight ?? 400;
+  const first = Math.max(0, Math.floor(log.top / LINE_HEIGHT) - AROUND);
+  const seen = lines.slice(first, first + Math.ceil(height / LINE_HEIGHT) + 2 * AROUND);
+
+  const find = async (backwards: boolean) => {
+    if (text === "") return;
+    const number = ++search.current;
+    const stop = () => number !== search.current;
+    const here = log.current ?? (backwards ? size : 0);
+    const begin = backwards || log.current === null ? here : here + 1;
+    setAnswer("searching …");
+    try {
+      const found = await findInLog(source, rank, text, begin, backwards, backwards ? 0 : size, stop);
+      if (stop()) return;
+      setAnswer(found === null ? "not found" : "");
+      if (found !== null && found !== here) change({ rank, at: found });
+      else if (found !== null) await log.show(found);
+    } catch {
+      setAnswer("the log cannot be read now");
+    }
+  };
+  const goToFailure = async () => {
+    if (failed === null) return;
+    const end = failed.log_end ?? size;
+    const begin = Math.max(failed.log_begin, end - MOST_SEARCHED_FOR_TRACEBACK);
+    const found = await findInLog(source, failed.rank, TRACEBACK, end, true, begin, () => false).catch(() => null);
+    change({ rank: failed.rank, at: found ?? Math.max(begin, end - 1) });
+  };
+  const isCurrent = (line: number) => log.current !== null && log.window.lineAt(log.current) === line;
+  return (
+    <section class="panel log" aria-labelledby="log">
+      <div class="title">
+        <h2 id="log">Log of rank {rank}</h2>
+        <span class="quiet">{shownBytes(size)}</span>
+        <a href={`/api/ranks/${rank}/log`} target="_blank" rel="noreferrer">all as text</a>
+        {failed !== null && (
+          <button type="button" class="bad" onClick={() => void goToFailure()}>
+            Go to the first failure: rank {failed.rank}
+          </button>
+        )}
+      </div>
+      <form
+        class="find"
+        onSubmit={(event) => {
+          event.preventDefault();
+          void find(false);
+        }}
+      >
+        <label>
+          Find in the log
+          <input
+            type="search"
+            value={text}
+            onInput={(event) => {
+              setText(event.currentTarget.value);
+              setAnswer("");
+              search.current += 1;
+            }}
+          />
+        </label>
+        <button type="button" onClick={() => void find(true)}>Previous</button>
+        <button type="submit">Next</button>
+        <button
+          type="button"
+          aria-pressed={log.follows}
+          onClick={() => {
+            change({ rank, at: null });
+            log.setFollows(true);
+            log.scrollTo(lines.length);
+          }}
+        >
+          Follow
+        </button>
+        <span role="status">{answer}</span>
+      </form>
+      <div class="lines" ref={log.view} onScroll={log.scrolled} tabIndex={0} role="log" aria-live="off" aria-label={`Log of rank ${rank}`}>
+        {lines.length === 0 && <p class="quiet">{size === 0 ? "It has written nothing yet." : ""}</p>}
+        <div class="all" style={{ height: `${lines.length * LINE_HEIGHT}px` }}>
+          <pre style={{ transform: `translateY(${first * LINE_HEIGHT}px)` }}>
+            {seen.map((line, i) => (
+              <div key={line.at} class={isCurrent(first + i) ? "line current" : "line"}>
+                <Marked text={line.text} wanted={text.toLowerCase()} />
+              </div>
+            ))}
+          </pre>
+        </div>
+      </div>
+    </section>
+  );
+}

@@ -1,0 +1,92 @@
+import { useRef } from "preact/hooks";
+
+import { type Job, type Phase, type Rank, shown, shownBytes } from "./data";
+
+/** With more ranks, cells have the number alone. */
+const MOST_CARDS = 32;
+
+const PHASES: Record<Phase, string> = {
+  failed: "failed",
+  lost: "lost",
+  late: "late",
+  starting: "starting",
+  running: "running",
+  stopped: "stopped",
+  ended: "ended",
+};
+
+function facts(rank: Rank): string[] {
+  const words = [rank.role === "default" ? `process ${rank.process}` : `${rank.role}, process ${rank.process}`];
+  if (rank.step !== null) words.push(`step ${rank.step}`);
+  if (rank.steps_per_second !== null) words.push(`${shown(Number(rank.steps_per_second.toPrecision(3)))} steps/s`);
+  if (rank.waiting !== null) words.push(`waits ${Math.round(100 * rank.waiting)} %`);
+  if (rank.cpu_cores !== null) words.push(`${rank.cpu_cores.toFixed(2)} cores`);
+  if (rank.memory_bytes !== null) words.push(shownBytes(rank.memory_bytes));
+  return words;
+}
+
+function describe(rank: Rank): string {
+  const detail = rank.detail === "" ? "" : `: ${rank.detail}`;
+  return [`rank ${rank.rank}, ${PHASES[rank.phase]}${detail}`, ...facts(rank)].join(", ");
+}
+
+/** How many ranks are in each phase, in their order. */
+function counts(ranks: Rank[]): [Phase, number][] {
+  const all = new Map<Phase, number>();
+  for (const { phase } of ranks) all.set(phase, (all.get(phase) ?? 0) + 1);
+  return [...all];
+}
+
+export function Ranks({ job, selected, select }: { job: Job; selected: number; select: (rank: number) => void }) {
+  const grid = useRef<HTMLDivElement>(null);
+  const cards = job.ranks.length <= MOST_CARDS;
+  const chosen = job.ranks.find((rank) => rank.rank === selected);
+  const move = (event: KeyboardEvent, at: number) => {
+    const ways: Record<string, number> = { ArrowRight: at + 1, ArrowDown: at + 1, ArrowLeft: at - 1, ArrowUp: at - 1, Home: 0, End: job.ranks.length - 1 };
+    const to = ways[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    const next = job.ranks[Math.min(Math.max(to, 0), job.ranks.length - 1)];
+    if (next === undefined) return;
+    select(next.rank);
+    grid.current?.querySelector<HTMLElement>(`[data-rank="${next.rank}"]`)?.focus();
+  };
+  return (
+    <section class="panel" aria-labelledby="ranks">
+      <div class="title">
+        <h2 id="ranks">Ranks</h2>
+        <p class="counts">
+          {counts(job.ranks).map(([phase, count]) => (
+            <span key={phase} class={`key ${phase}`}>{`${count} ${PHASES[phase]}`}</span>
+          ))}
+        </p>
+      </div>
+      <div class={cards ? "grid cards" : "grid"} role="radiogroup" aria-label="Ranks, those that need attention first" ref={grid}>
+        {job.ranks.map((rank, at) => (
+          <button
+            key={rank.rank}
+            type="button"
+            role="radio"
+            data-rank={rank.rank}
+            class={`rank ${rank.phase}`}
+            aria-checked={rank.rank === selected}
+            aria-label={describe(rank)}
+            title={describe(rank)}
+            tabIndex={rank.rank === selected || (chosen === undefined && at === 0) ? 0 : -1}
+            onClick={() => select(rank.rank)}
+            onKeyDown={(event) => move(event, at)}
+          >
+            <b>{rank.rank}</b>
+            {cards && <span>{PHASES[rank.phase]}</span>}
+            {cards && <span class="quiet">{rank.step === null ? "" : `step ${rank.step}`}</span>}
+          </button>
+        ))}
+      </div>
+      {chosen !== undefined && (
+        <p class="chosen">
+          <b>rank {chosen.rank}</b> {chosen.detail !== "" && <b class={`says ${chosen.phase}`}>{chosen.detail}</b>} {facts(chosen).join(" · ")}
+        </p>
+      )}
+    </section>
+  );
+}
