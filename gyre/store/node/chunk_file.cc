@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t kBlockBytes = 64 * 1024;
 /// So many blocks are read with one call, and checked while they are in the processor's cache.
-constexpr std::uint64_t kBlocksAtOnce = 8;
+constexpr std::uint64_t kBlocksAtOnce = 64;
 constexpr std::string_view kMagic = "GYCHUNK1";
 constexpr std::size_t kFooterBytes = 32;
 constexpr std::string_view kSealedMagic = "GYCHUNK2";

@@ -22,11 +22,12 @@ constexpr std::size_t kPieceBytes = 4 << 20;
 constexpr std::size_t kFirstBytes = 2;
 
 struct FileSums {
-  Md5 md5;
+  std::optional<Md5> md5{};
   std::uint32_t crc32c = 0;
 };
 
-FileSums sums_of(const std::filesystem::path& path) {
+/// `with_md5`: it takes more time than everything else that is done with a byte.
+FileSums sums_of(const std::filesystem::path& path, bool with_md5) {
   const auto file = data::open_local_file(path.string());
   Bytes piece(kPieceBytes);
   Md5Sum md5;
@@ -34,11 +35,11 @@ FileSums sums_of(const std::filesystem::path& path) {
   for (std::uint64_t done = 0; done < file->size_bytes();) {
     const auto into = std::span(piece).first(std::min<std::uint64_t>(piece.size(), file->size_bytes() - done));
     file->read_at(done, into);
-    md5.add(into);
+    if (with_md5) md5.add(into);
     sums.crc32c = crc32c(into, sums.crc32c);
     done += into.size();
   }
-  sums.md5 = md5.result();
+  if (with_md5) sums.md5 = md5.result();
   return sums;
 }
 
@@ -86,11 +87,18 @@ std::optional<std::span<const std::byte>> ObjectWriter::inflate(const ManifestEn
   }
 }
 
-void ObjectWriter::write_whole(const ManifestEntry& entry, std::span<const std::byte> stored) {
+void ObjectWriter::write_whole(const ManifestEntry& entry, const Piece& piece, std::span<const std::byte> stored) {
   if (entry.object.md5) {
     Md5Sum md5;
     md5.add(stored);
     check_md5(entry, md5.result());
+  }
+  const std::uint64_t key = StageLog::key_of(manifest_, entry);
+  if (entry.compression == Compression::kNone && piece.kept_bytes > 0) {
+    const auto rest = stored.subspan(static_cast<std::size_t>(piece.kept_bytes));
+    write_stored(entry, piece, rest);
+    publish(entry, folder_.stored_part(key), crc32c(rest, piece.kept_crc32c));
+    return;
   }
   std::span<const std::byte> contents = stored;
   if (entry.compression != Compression::kNone) {
@@ -104,13 +112,15 @@ void ObjectWriter::write_whole(const ManifestEntry& entry, std::span<const std::
     contents = *inflated;
     ++counts_.gzip;
   }
-  const auto part = folder_.written_part(StageLog::key_of(manifest_, entry));
+  const auto part = folder_.written_part(key);
   {
     const UniqueFd fd = open_for_writing(part, true);
     write_at(fd.get(), contents, 0, part);
     begin_writeback(fd.get());
   }
   publish(entry, part, crc32c(contents));
+  std::error_code ignored;
+  if (piece.kept_bytes > 0) std::filesystem::remove(folder_.stored_part(key), ignored);
 }
 
 void ObjectWriter::keep_beginning(const ManifestEntry& entry, Piece& piece, std::span<const std::byte> stored) {
@@ -139,12 +149,12 @@ void ObjectWriter::write_stored(const ManifestEntry& entry, const Piece& piece, 
 void ObjectWriter::assemble(const ManifestEntry& entry) {
   const auto part = folder_.stored_part(StageLog::key_of(manifest_, entry));
   if (entry.compression != Compression::kNone) {
-    if (entry.object.md5) check_md5(entry, sums_of(part).md5);
+    if (entry.object.md5) check_md5(entry, *sums_of(part, true).md5);
     inflate_part(entry);
     return;
   }
-  const FileSums sums = sums_of(part);
-  if (entry.object.md5) check_md5(entry, sums.md5);
+  const FileSums sums = sums_of(part, entry.object.md5.has_value());
+  if (sums.md5) check_md5(entry, *sums.md5);
   publish(entry, part, sums.crc32c);
 }
 

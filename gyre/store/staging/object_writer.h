@@ -37,8 +37,9 @@ class ObjectWriter {
                std::uint64_t most_in_memory)
       : manifest_(manifest), folder_(folder), log_(log), counts_(counts), most_in_memory_(most_in_memory) {}
 
-  /// An object of one piece becomes its file. Error(kCorruptData) where it is not what the source has; NotCompressed.
-  void write_whole(const ManifestEntry& entry, std::span<const std::byte> stored);
+  /// An object of one piece becomes its file, of which the beginning may be kept already. Error(kCorruptData) where it
+  /// is not what the source has; NotCompressed.
+  void write_whole(const ManifestEntry& entry, const Piece& piece, std::span<const std::byte> stored);
 
   /// Keeps what has arrived of a piece that is still under way, behind what is kept already.
   void keep_beginning(const ManifestEntry& entry, Piece& piece, std::span<const std::byte> stored);

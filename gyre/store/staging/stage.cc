@@ -71,7 +71,8 @@ class Staging {
     ObjectWriter writer;
     Pace pace;
   };
-  /// The last bytes of a piece, those before them being kept; nothing where the object has failed.
+  /// A piece without what an earlier staging has kept; nothing where the object has failed. What arrives is kept as it
+  /// comes, but for the last part.
   std::optional<Bytes> read(Piece& piece, Tools& tools, const std::stop_token& stop);
 
   ObjectWriter writer();
@@ -202,13 +203,14 @@ std::optional<Bytes> Staging::read(Piece& piece, Tools& tools, const std::stop_t
                            .patience = options_.patience,
                            .notice = options_.notice};
   const auto wanted = [&] { return !state_.has_failed(piece.entry); };
+  Bytes bytes(static_cast<std::size_t>(piece.size_bytes - piece.kept_bytes));
   for (;;) {
-    const std::uint64_t left = piece.size_bytes - piece.kept_bytes;
-    Bytes bytes(std::min(left, tools.pace.next_bytes()));
+    const auto left = std::span(bytes).last(static_cast<std::size_t>(piece.size_bytes - piece.kept_bytes));
+    const auto part = left.first(std::min<std::uint64_t>(left.size(), tools.pace.next_bytes()));
     const auto began = SteadyClock::now();
     try {
       if (!fetch(shared, manifest_.sources[entry.source], *tools.readers[entry.source], entry.object,
-                 piece.offset_bytes + piece.kept_bytes, bytes, stop, wanted)) {
+                 piece.offset_bytes + piece.kept_bytes, part, stop, wanted)) {
         return std::nullopt;
       }
     } catch (const Error& error) {
@@ -217,9 +219,9 @@ std::optional<Bytes> Staging::read(Piece& piece, Tools& tools, const std::stop_t
       state_.failed(piece.entry, error.what());
       return std::nullopt;
     }
-    tools.pace.arrived(bytes.size(), SteadyClock::now() - began);
-    if (bytes.size() == left) return bytes;
-    tools.writer.keep_beginning(entry, piece, bytes);
+    tools.pace.arrived(part.size(), SteadyClock::now() - began);
+    if (part.size() == left.size()) return bytes;
+    tools.writer.keep_beginning(entry, piece, part);
   }
 }
 
@@ -255,10 +257,10 @@ void Staging::handle(const Arrived& arrived, ObjectWriter& writer) {
   const ManifestEntry& entry = manifest_.entries[number];
   if (state_.has_failed(number)) return;
   if (arrived.bytes.size() == entry.object.size_bytes) {
-    attempt(number, [&] { writer.write_whole(entry, arrived.bytes); });
+    attempt(number, [&] { writer.write_whole(entry, arrived.piece, arrived.bytes); });
     return;
   }
-  writer.keep_piece(entry, arrived.piece, arrived.bytes);
+  writer.keep_piece(entry, arrived.piece, arrived.rest());
   if (state_.finished(arrived.piece)) attempt(number, [&] { writer.assemble(entry); });
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <utility>
@@ -31,10 +32,15 @@ Piece piece_of(std::size_t entry, std::uint64_t size_bytes, std::uint32_t number
 /// All of them.
 std::vector<Piece> pieces_of(std::size_t entry, std::uint64_t size_bytes);
 
-/// A piece, and its bytes behind those that are kept.
+/// A piece, and its bytes: all but those that an earlier staging has kept.
 struct Arrived {
   Piece piece;
   Bytes bytes;
+
+  /// What is not on the disk yet.
+  std::span<const std::byte> rest() const {
+    return std::span(bytes).last(static_cast<std::size_t>(piece.size_bytes - piece.kept_bytes));
+  }
 };
 
 /// Who does what in a staging: pieces go from those that wait through the readers to the workers. Bounds the memory of
