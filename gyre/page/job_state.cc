@@ -132,7 +132,8 @@ Phase JobState::phase_of_ended(int number, const Rank& rank) const {
   return rank.asked ? Phase::kStopped : Phase::kFailed;
 }
 
-std::vector<JobState::Shown> JobState::shown(const metrics::Overview& metrics) const {
+std::vector<JobState::Shown> JobState::shown(const metrics::Overview& metrics,
+                                             const std::map<int, std::uint64_t>& log_bytes) const {
   std::map<int, metrics::RankNow> now;
   for (const metrics::RankNow& each : metrics.ranks()) now[each.rank] = each;
   std::vector<Shown> all;
@@ -153,7 +154,10 @@ std::vector<JobState::Shown> JobState::shown(const metrics::Overview& metrics) c
       each.detail = end_words(each.rank->code, each.rank->signal);
       if (each.phase == Phase::kFailed && first_failed_ == each.number) each.detail += "; it failed first";
     } else if (!each.now.step) {
-      each.phase = Phase::kStarting;
+      // Many programs log on rank 0 alone.
+      const auto bytes = log_bytes.find(each.number);
+      const bool has_written = bytes != log_bytes.end() && bytes->second > each.rank->log_begin;
+      each.phase = first_step || has_written ? Phase::kRunning : Phase::kStarting;
     } else if (is_behind(*first_step - *each.now.step, each.now.steps_per_second)) {
       each.phase = Phase::kLate;
       each.detail = fmt::format("{} steps behind", *first_step - *each.now.step);
@@ -175,9 +179,10 @@ std::string_view JobState::state() const {
   return *exit_code_ == 0 ? "ended" : "failed";
 }
 
-std::string JobState::json(const std::string& name, const metrics::Overview& metrics) const {
+std::string JobState::json(const std::string& name, const metrics::Overview& metrics,
+                           const std::map<int, std::uint64_t>& log_bytes) const {
   Json ranks = Json::array();
-  for (const Shown& each : shown(metrics)) {
+  for (const Shown& each : shown(metrics, log_bytes)) {
     const Rank& rank = *each.rank;
     ranks.push_back({{"rank", each.number},
                      {"phase", phase_name(each.phase)},

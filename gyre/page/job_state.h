@@ -18,7 +18,7 @@ enum class Phase : std::uint8_t {
   kFailed,    ///< Why the job failed, or will fail.
   kLost,      ///< Failed, and the others went on without it.
   kLate,      ///< Behind the others, or what they wait for.
-  kStarting,  ///< Has logged and finished nothing yet.
+  kStarting,  ///< Has written nothing yet, and no rank has logged a step.
   kRunning,
   kStopped,  ///< Was asked to end.
   kEnded,    ///< With exit code 0.
@@ -38,7 +38,8 @@ class JobState {
   std::vector<int> ranks() const;
   /// {"name", "state", "exit_code", "first_failed_rank", "report", "restarts", "ranks": […], "events": […]}; the ranks
   /// in the order of their phases, and within one, the slowest first.
-  std::string json(const std::string& name, const metrics::Overview& metrics) const;
+  std::string json(const std::string& name, const metrics::Overview& metrics,
+                   const std::map<int, std::uint64_t>& log_bytes) const;
 
  private:
   struct Rank {
@@ -66,7 +67,7 @@ class JobState {
   void add_event(const News& news, std::string kind, std::string text);
   void rank_started(const News& news, std::uint64_t log_bytes);
   void rank_ended(const News& news, std::uint64_t log_bytes);
-  std::vector<Shown> shown(const metrics::Overview& metrics) const;
+  std::vector<Shown> shown(const metrics::Overview& metrics, const std::map<int, std::uint64_t>& log_bytes) const;
   Phase phase_of_ended(int number, const Rank& rank) const;
   std::string_view state() const;
 

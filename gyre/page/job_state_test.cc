@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -25,7 +26,7 @@ class PageJobState : public testing::Test {
   void log(int rank, std::int64_t step) {
     metrics_.sample({.name = "loss", .rank = rank, .step = step, .time_us = ++time_us_, .value = 1});
   }
-  Json json() const { return Json::parse(state_.json("job", metrics_)); }
+  Json json() const { return Json::parse(state_.json("job", metrics_, logs_)); }
   std::vector<std::string> phases() const {
     std::vector<std::string> all;
     const Json job = json();
@@ -37,6 +38,7 @@ class PageJobState : public testing::Test {
 
   JobState state_;
   metrics::Overview metrics_;
+  std::map<int, std::uint64_t> logs_;
   std::int64_t time_us_ = 0;
 };
 
@@ -44,7 +46,9 @@ class PageJobState : public testing::Test {
 TEST_F(PageJobState, the_late_come_before_those_that_keep_up) {
   start(4);
   EXPECT_EQ(phases(), (std::vector<std::string>{"0 starting", "1 starting", "2 starting", "3 starting"}));
-  for (const int rank : {0, 1, 2}) log(rank, 50);
+  log(0, 50);
+  EXPECT_EQ(phases(), (std::vector<std::string>{"0 running", "1 running", "2 running", "3 running"}));
+  for (const int rank : {1, 2}) log(rank, 50);
   log(3, 40);
   log(1, 51);
   EXPECT_EQ(phases(), (std::vector<std::string>{"3 late", "0 running", "1 running", "2 running"}));
@@ -54,8 +58,9 @@ TEST_F(PageJobState, the_late_come_before_those_that_keep_up) {
 // The launcher ends all ranks after the first failure: those that it ended are no failures.
 TEST_F(PageJobState, the_rank_that_failed_first_is_named_first) {
   start(3);
+  logs_[0] = 1;
   end(2, 0, SIGKILL, false);
-  EXPECT_EQ(phases(), (std::vector<std::string>{"2 failed", "0 starting", "1 starting"}));
+  EXPECT_EQ(phases(), (std::vector<std::string>{"2 failed", "1 starting", "0 running"}));
   EXPECT_EQ(json()["ranks"][0]["detail"], "was killed by SIGKILL");
   EXPECT_EQ(json()["ranks"][0]["log_end"], 77);
   end(0, 0, SIGTERM, true);

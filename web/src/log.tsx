@@ -79,7 +79,7 @@ function useLog(source: Source, rank: number, size: number, at: number | null) {
   return { window, view, top, follows, setFollows, current, show, scrolled, scrollTo };
 }
 
-export function Log({ source, rank, size, at, failed, change }: {
+export function Log({ source, rank, size, at, failed, over, change }: {
   source: Source;
   rank: number;
   size: number;
@@ -87,6 +87,7 @@ export function Log({ source, rank, size, at, failed, change }: {
   at: number | null;
   /** The rank that failed first. */
   failed: Rank | null;
+  over: boolean;
   change: ChangeChoice;
 }) {
   const log = useLog(source, rank, size, at);
@@ -170,7 +171,7 @@ export function Log({ source, rank, size, at, failed, change }: {
         <span role="status">{answer}</span>
       </form>
       <div class="lines" ref={log.view} onScroll={log.scrolled} tabIndex={0} role="log" aria-live="off" aria-label={`Log of rank ${rank}`}>
-        {lines.length === 0 && <p class="quiet">{size === 0 ? "It has written nothing yet." : ""}</p>}
+        {lines.length === 0 && <p class="quiet">{size > 0 ? "" : over ? "It wrote nothing." : "It has written nothing yet."}</p>}
         <div class="all" style={{ height: `${lines.length * LINE_HEIGHT}px` }}>
           <pre style={{ transform: `translateY(${first * LINE_HEIGHT}px)` }}>
             {seen.map((line, i) => (

@@ -194,7 +194,7 @@ function Head({ source, state, job }: { source: Source; state: State; job: Job }
   return (
     <header>
       <div class="title">
-        <h1>{job.name}</h1>
+        <h1 title={job.name}>{job.name}</h1>
         <span class={`badge ${job.state}`}>{STATES[job.state]}</span>
         {job.restarts > 0 && <span class="badge late">{`restart ${job.restarts}`}</span>}
         <Elapsed job={job} />
@@ -225,7 +225,7 @@ function Live({ source }: { source: Source }) {
           <Ranks job={job} selected={selected} select={(rank) => change({ rank, at: null })} />
           <Events events={job.events} select={(rank) => change({ rank, at: null })} />
         </div>
-        <Log key={selected} source={source} rank={selected} size={state.logs.get(selected) ?? 0} at={choice.at} failed={failed} change={change} />
+        <Log key={selected} source={source} rank={selected} size={state.logs.get(selected) ?? 0} at={choice.at} failed={failed} over={state.connection === "over"} change={change} />
       </div>
       <Charts source={source} state={state} choice={choice} change={change} />
       <details class="facts">

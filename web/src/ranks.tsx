@@ -25,6 +25,11 @@ function facts(rank: Rank): string[] {
   return words;
 }
 
+function brief(rank: Rank): string {
+  if (rank.step !== null) return `step ${rank.step}`;
+  return rank.memory_bytes === null ? "" : shownBytes(rank.memory_bytes);
+}
+
 function describe(rank: Rank): string {
   const detail = rank.detail === "" ? "" : `: ${rank.detail}`;
   return [`rank ${rank.rank}, ${PHASES[rank.phase]}${detail}`, ...facts(rank)].join(", ");
@@ -78,7 +83,7 @@ export function Ranks({ job, selected, select }: { job: Job; selected: number; s
           >
             <b>{rank.rank}</b>
             {cards && <span>{PHASES[rank.phase]}</span>}
-            {cards && <span class="quiet">{rank.step === null ? "" : `step ${rank.step}`}</span>}
+            {cards && <span class="quiet">{brief(rank)}</span>}
           </button>
         ))}
       </div>

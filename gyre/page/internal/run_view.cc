@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "gyre/base/error.h"
 #include "gyre/net/http/error.h"
@@ -68,7 +69,10 @@ std::uint64_t RunView::size_of_log(int rank) const {
 
 void RunView::look() {
   const MutexLock lock(mutex_);
-  for (auto& [rank, bytes] : log_bytes_) bytes = size_of_log(rank);
+  for (auto& [rank, bytes] : log_bytes_) {
+    const std::uint64_t before = std::exchange(bytes, size_of_log(rank));
+    if (before == 0 && bytes > 0) ++versions_.job;  // It has begun.
+  }
   if (metrics_are_unreadable_ || state_.ranks().empty()) return;  // Until then an earlier job's file may lie there.
   try {
     if (!reader_) reader_ = std::make_unique<metrics::FileReader>(metrics_file_, *visitor_);
@@ -113,7 +117,8 @@ JobView::Versions RunView::versions() {
 std::shared_ptr<const std::string> RunView::job_json() {
   const MutexLock lock(mutex_);
   if (!job_.text || job_.version != versions_.job) {
-    job_ = {.version = versions_.job, .text = std::make_shared<const std::string>(state_.json(name_, overview_))};
+    job_ = {.version = versions_.job,
+            .text = std::make_shared<const std::string>(state_.json(name_, overview_, log_bytes_))};
   }
   return job_.text;
 }
