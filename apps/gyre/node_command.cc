@@ -148,7 +148,9 @@ int NodeProgramCommand::run(const std::vector<std::string>& environment, const s
   }
   options.address = address_;
   options.node.record_copies = records_;
-  options.key = key_at(key_file_);
+  // A file is read again for every connection: whoever restores a server from a backup into an empty folder makes a
+  // key.
+  options.key = [first = key_at(key_file_), file = key_file_] { return file == "-" ? first : key_at(file); };
   options.give_up = std::chrono::seconds(give_up_seconds_);
   options.logger = make_logger(node_, log_level_);
   options.node.root = fs::weakly_canonical(fs::absolute(root_));  // As the kernel shows mount points.

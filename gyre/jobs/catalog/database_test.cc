@@ -76,6 +76,24 @@ std::string DatabaseTest::in_child(const std::function<std::string()>& work) {
   return said;
 }
 
+// A backup was asked for in that moment, and refused with "check who owns the file".
+TEST_F(DatabaseTest, what_a_service_that_was_killed_in_its_first_change_has_left_can_be_read) {
+  make_catalog(3);
+  Database(folder_.file()).be_one_file();  // As a backup is.
+  EXPECT_EQ(in_child([&] {
+              Database database(folder_.file());
+              database.execute(
+                  "PRAGMA cache_size = 1; BEGIN IMMEDIATE; UPDATE jobs SET name = name || 'x', spec = "
+                  "hex(zeroblob(100000));");
+              ::_exit(0);  // With half of the change in the file, and a journal that undoes it.
+              return std::string();
+            }),
+            "");
+  ASSERT_TRUE(std::filesystem::exists(folder_.file().string() + "-journal"));
+  Database database(folder_.file(), Database::Access::kRead);
+  EXPECT_EQ(number(database, "SELECT count(*) FROM jobs WHERE name NOT LIKE '%x'"), 3);
+}
+
 TEST_F(DatabaseTest, a_newer_schema_is_refused_with_a_sentence_and_left_alone) {
   make_catalog(1);
   {

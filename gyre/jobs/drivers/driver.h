@@ -25,9 +25,15 @@ struct Artifact {
   std::string text;
 };
 
+struct EndedOrder {
+  WorkOrder order;
+  hub::AttemptResult result;
+};
+
 /// What nodes know of attempts that have not been acknowledged.
 struct AtNodes {
   std::vector<WorkOrder> orders;  ///< That they have in hand, each once.
+  std::vector<EndedOrder> ended;  ///< That have ended on all their nodes.
   std::set<std::string> known;    ///< Of the attempts that were asked for: those that all their nodes have or had.
 };
 

@@ -13,7 +13,9 @@ class NodeFolders {
  public:
   using Path = std::filesystem::path;
 
-  explicit NodeFolders(Path root) : root_(std::move(root)) {}
+  /// `own`: another name of own(), such as one that follows it when it is moved. Empty: none.
+  explicit NodeFolders(Path root, Path own = {})
+      : root_(std::move(root)), own_(own.empty() ? root_ / "agent" : std::move(own)) {}
 
   const Path& root() const { return root_; }
 
@@ -42,14 +44,14 @@ class NodeFolders {
   Path socket(const std::string& name) const { return private_to_job() / (name + ".sock"); }
 
   // What only node programs see.
-  Path own() const { return root_ / "agent"; }
+  Path own() const { return own_; }
   Path lock() const { return root_ / "agent.lock"; }
-  Path current() const { return root_ / "agent" / "current.json"; }
-  Path abandoned() const { return root_ / "agent" / "abandoned.json"; }
-  Path last_job() const { return root_ / "agent" / "last_job"; }
-  Path lease() const { return root_ / "agent" / "lease"; }
-  Path setup_stamp() const { return root_ / "agent" / "setup.json"; }
-  Path records() const { return root_ / "agent" / "records"; }
+  Path current() const { return own() / "current.json"; }
+  Path abandoned() const { return own() / "abandoned.json"; }
+  Path last_job() const { return own() / "last_job"; }
+  Path lease() const { return own() / "lease"; }
+  Path setup_stamp() const { return own() / "setup.json"; }
+  Path records() const { return own() / "records"; }
   Path record(const std::string& attempt) const { return records() / (attempt + ".json"); }
   /// Of the `gyre launch` of the cluster's setup task, which is none of the job's.
   Path setup_socket() const { return root_ / "agent" / "setup.sock"; }
@@ -58,6 +60,7 @@ class NodeFolders {
 
  private:
   Path root_;
+  Path own_;
 };
 
 std::filesystem::path mount_root(const orders::WorkOrder& order,

@@ -99,7 +99,7 @@ class NodeJob::Run final : internal::ReportSink {
 };
 
 NodeJob::NodeJob(const NodeOptions& options, const WorkOrder& order) {
-  const NodeFolders folders(options.root);
+  const NodeFolders folders(options.root, options.own);
   std::filesystem::create_directories(folders.records());
   // Orders hold secrets.
   std::filesystem::permissions(folders.own(), std::filesystem::perms::owner_all);
@@ -118,7 +118,7 @@ NodeJob::NodeJob(const NodeOptions& options, const WorkOrder& order) {
 NodeJob::NodeJob(std::unique_ptr<Run> run) : run_(std::move(run)) {}
 
 std::unique_ptr<NodeJob> NodeJob::resume(const NodeOptions& options) {
-  auto state = internal::load_state(NodeFolders(options.root));
+  auto state = internal::load_state(NodeFolders(options.root, options.own));
   if (!state) return nullptr;
   return std::unique_ptr<NodeJob>(new NodeJob(std::make_unique<Run>(options_for(options, state->order), *state)));
 }

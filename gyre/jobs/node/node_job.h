@@ -35,6 +35,7 @@ struct NodeOptions {
   /// Exit records are written here too, as NAME.json, for a service that finds neither node nor node program any more.
   /// Empty: nowhere.
   std::filesystem::path record_copies = {};
+  std::filesystem::path own = {};  ///< As NodeFolders takes it.
 };
 
 /// One attempt on one node, from its order to its exit record. Runs on a thread of its own; all calls are thread-safe

@@ -87,6 +87,28 @@ UniqueFd take_lock(const NodeFolders& folders) {
   return file;
 }
 
+UniqueFd open_own(const NodeFolders& folders) {
+  fs::create_directories(folders.records());
+  fs::permissions(folders.own(), fs::perms::owner_all);
+  UniqueFd folder(::open(folders.own().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!folder) throw system_error(fmt::format("cannot open {}", folders.own().string()), errno);
+  return folder;
+}
+
+/// Of a folder, wherever it is moved. Empty where /proc does not show it.
+fs::path name_of(const UniqueFd& folder) {
+  const fs::path name = fmt::format("/proc/self/fd/{}", folder.get());
+  std::error_code failure;
+  return fs::is_directory(name, failure) ? name : fs::path();
+}
+
+bool is_at(const UniqueFd& file, const fs::path& path) {
+  struct stat held{};
+  struct stat there{};
+  return ::fstat(file.get(), &held) == 0 && ::stat(path.c_str(), &there) == 0 && held.st_dev == there.st_dev &&
+         held.st_ino == there.st_ino;
+}
+
 std::chrono::milliseconds as_ms(double seconds) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(std::max(seconds, 0.0) * 1000));
 }
@@ -96,9 +118,15 @@ std::chrono::milliseconds as_ms(double seconds) {
 class NodeProgram::Work {
  public:
   explicit Work(const NodeProgramOptions& options)
-      : options_(options), folders_(options.node.root), lock_(take_lock(folders_)) {
-    fs::create_directories(folders_.records());
-    fs::permissions(folders_.own(), fs::perms::owner_all);
+      : options_(options),
+        lock_(take_lock(NodeFolders(options.node.root))),
+        own_(open_own(NodeFolders(options.node.root))),
+        folders_(options.node.root, name_of(own_)) {
+    options_.node.own = folders_.own();
+    // Both are of the same folder then.
+    if (!is_at_home() || !is_at(lock_, folders_.lock())) {
+      throw Error(ErrorCode::kIo, fmt::format("{} was moved away", options_.node.root.string()));
+    }
     job_ = NodeJob::resume(options_.node);
     last_contact_s_ = boot_time_s();
     lease_until_s_ = std::max(last_contact_s_ + kShortestLeaseS, noted_lease());
@@ -118,15 +146,26 @@ class NodeProgram::Work {
   }
 
  private:
+  /// Whether what lies at its path is the folder that it works in.
+  bool is_at_home() const { return is_at(own_, NodeFolders(options_.node.root).own()); }
+
   bool has_work() const { return job_ && job_->report().phase != Phase::kEnded; }
 
   void connect() {
     if (boot_time_s() < next_try_s_) return;
+    if (!is_at_home()) {
+      if (!std::exchange(moved_, true)) {
+        options_.logger->error("{} was moved away; what runs is ended when its lease is over",
+                               options_.node.root.string());
+      }
+      next_try_s_ = boot_time_s() + kLongestPauseS;
+      return;
+    }
     // A job must not outlive its lease because a connection hangs.
     const double limit_s = has_work() ? std::min(kLongestConnectS, lease_until_s_ - boot_time_s()) : kLongestConnectS;
     try {
       const net::Endpoint service = service_endpoint();
-      pipe_.emplace(connect_securely(service, options_.key, {Purpose::kService},
+      pipe_.emplace(connect_securely(service, options_.key(), {Purpose::kService},
                                      Deadline::after(std::max(as_ms(limit_s), std::chrono::milliseconds(100)))));
       pause_s_ = kFirstPauseS;
       Registration registration{options_.node_id,     ::getpid(),     {},
@@ -321,13 +360,15 @@ class NodeProgram::Work {
     fs::remove(folders_.record(attempt), ignored);
   }
 
-  const NodeProgramOptions options_;
-  const NodeFolders folders_;
+  NodeProgramOptions options_;
   const UniqueFd lock_;
+  const UniqueFd own_;
+  const NodeFolders folders_;
   std::unique_ptr<NodeJob> job_;
   std::optional<MessagePipe> pipe_;
   bool over_ = false;
-  bool lost_ = false;  // The lease, for the attempt that runs.
+  bool moved_ = false;  // It has said so.
+  bool lost_ = false;   // The lease, for the attempt that runs.
 
   // Seconds of CLOCK_BOOTTIME: a machine that slept has not kept its lease.
   double lease_s_ = 0;

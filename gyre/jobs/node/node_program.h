@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <string>
 
 #include "gyre/base/log.h"
@@ -19,7 +20,7 @@ struct NodeProgramOptions {
   std::filesystem::path service_file = {};
   /// Where other nodes reach this one. Empty, or a host name: the address from which it reaches the service.
   std::string address = {};
-  net::JobKey key{};
+  std::function<net::JobKey()> key = {};  ///< Asked before every connection: another service may take this one's place.
   /// A node program that has no job and has not reached the service for so long ends. Zero: never.
   std::chrono::seconds give_up{0};
   Logger logger = null_logger();
@@ -32,6 +33,8 @@ struct NodeProgramOptions {
 /// * The lease runs from the moment at which the last renewal that was answered was sent. When it is over, what the
 ///   attempt runs is killed; the service, which counts from when the renewal came, gives the job to others later.
 /// * Records that the service has not said to forget are told again at every connection.
+/// * If its folder is moved away, or another is put in its place, it connects to nobody any more, and writes nothing
+///   about its attempt into the other one.
 class NodeProgram {
  public:
   /// Error(kInvalidArgument) when another node program works in the same folder; Error(kIo).

@@ -27,6 +27,7 @@
 #include "gyre/jobs/node/internal/saved_attempt.h"
 #include "gyre/jobs/node/lost_node.h"
 #include "gyre/jobs/node/node_folders.h"
+#include "gyre/jobs/orders/json_fields.h"
 #include "gyre/launch/sweep.h"
 
 namespace gyre::jobs::node {
@@ -141,6 +142,26 @@ std::optional<WorkOrder> order_in_hand(const fs::path& node_root) {
   } catch (const Error&) {
     return std::nullopt;  // The node program says so when it comes.
   }
+}
+
+std::vector<KeptRecord> kept_records(const fs::path& node_root) {
+  constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+  std::vector<KeptRecord> records;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(NodeFolders(node_root).records(), ignored)) {
+    if (entry.path().extension() != ".json") continue;
+    try {
+      const auto json =
+          orders::parse_json(as_text(read_file(entry.path(), kMostBytes)), kMostBytes, entry.path().string());
+      const orders::JsonFields fields(json, "the record of an attempt");
+      if (!fields.has(internal::kOrderOfRecord)) continue;  // Of an earlier version.
+      records.push_back(
+          {orders::work_order_from_json(fields.at(internal::kOrderOfRecord)), orders::node_report_from_json(json)});
+    } catch (const Error&) {
+      continue;  // The node program says so when it comes.
+    }
+  }
+  return records;
 }
 
 bool has_record(const fs::path& node_root, const std::string& attempt) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "gyre/jobs/orders/node_report.h"
 #include "gyre/jobs/orders/work_order.h"
 
 namespace gyre::jobs::node {
@@ -16,6 +17,14 @@ namespace gyre::jobs::node {
 /// The order that the node has in hand, whether or not its node program runs. Nothing where it has none, or where that
 /// cannot be read.
 std::optional<orders::WorkOrder> order_in_hand(const std::filesystem::path& node_root);
+
+/// How an attempt ended on a node, which has not been told to forget it.
+struct KeptRecord {
+  orders::WorkOrder order;
+  orders::NodeReport report;
+};
+/// Those that can be read.
+std::vector<KeptRecord> kept_records(const std::filesystem::path& node_root);
 /// Whether the node keeps the record of how the attempt ended.
 bool has_record(const std::filesystem::path& node_root, const std::string& attempt);
 

@@ -6,8 +6,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <sstream>
 
+#include "gyre/jobs/node/strays.h"
 #include "gyre/jobs/service/backup.h"
 #include "gyre/jobs/service/service_test_support.h"
 
@@ -130,6 +132,28 @@ TEST_F(RestoreTest, over_the_old_folder_what_began_since_the_backup_goes_on) {
   EXPECT_EQ(ended("queued").execution_state, ExecutionState::kSucceeded) << events_of("queued");
   EXPECT_EQ(ended("second").execution_state, ExecutionState::kSucceeded);
   for (const char* name : {"first", "second", "queued"}) EXPECT_THAT(runs(name), testing::ElementsAre("1"));
+}
+
+// The service was killed in the moment in which a node wrote down the end.
+TEST_F(RestoreTest, over_the_old_folder_what_has_ended_and_no_service_has_heard_of_is_not_run_again) {
+  for (const char* name : {"first", "second"}) submit(name, waiting_job(name));
+  submit("queued", waiting_job("queued", 7));
+  ASSERT_TRUE(has_begun("first") && has_begun("second"));
+  back_up();
+  release("second");
+  ended("second");
+  ASSERT_TRUE(has_begun("queued"));  // Not on the node that comes first.
+  release("first");
+  ended("first");
+  service_.reset();
+  release("queued");
+  EXPECT_TRUE(wait_until([&] {
+    return std::ranges::any_of(fs::directory_iterator(options_.folder / "nodes"),
+                               [](const auto& node) { return !node::kept_records(node.path()).empty(); });
+  }));
+  restore(To::kOldFolder);
+  EXPECT_EQ(ended("queued").execution_info.exit_code, 7) << events_of("queued");
+  EXPECT_THAT(runs("queued"), testing::ElementsAre("1")) << events_of("queued");
 }
 
 // It failed with "node busy", exit code 255, and its retries were used up at once.

@@ -88,12 +88,22 @@ Database::Database(std::filesystem::path path, Access access) : path_(std::move(
 }
 
 void Database::open_to_read() {
-  try {
-    check(sqlite3_open_v2(path_.c_str(), &handle_, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE,
-                          nullptr));
+  const auto open = [this](int flags) {
+    check(sqlite3_open_v2(path_.c_str(), &handle_, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, nullptr));
     execute("PRAGMA trusted_schema = OFF; PRAGMA query_only = ON;");
     Query first(*this, "SELECT 1 FROM sqlite_schema LIMIT 1");  // Fails where the other one keeps the file to itself.
     first.next();
+  };
+  try {
+    try {
+      open(SQLITE_OPEN_READONLY);
+    } catch (const Error&) {
+      // A service was killed in its first change, before the catalog had a write-ahead log. Whoever can write undoes
+      // that change, as the next service would.
+      if (handle_ == nullptr || sqlite3_extended_errcode(handle_) != SQLITE_READONLY_ROLLBACK) throw;
+      close();
+      open(SQLITE_OPEN_READWRITE);
+    }
   } catch (...) {
     close();
     throw;

@@ -222,13 +222,21 @@ void LocalDriver::take_up(const WorkOrder& order) {
 AtNodes LocalDriver::at_nodes(const std::vector<WorkOrder>& asked) const {
   AtNodes found;
   std::set<std::string> seen;
-  std::map<std::string, std::string> in_hand;  // Attempts by node.
+  std::map<std::string, std::string> in_hand;           // Attempts by node.
+  std::map<std::string, hub::AttemptRun> with_records;  // By attempt.
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(options_.folder / "nodes", ignored)) {
+    for (const node::KeptRecord& record : node::kept_records(entry.path())) {
+      auto& run = with_records.try_emplace(record.order.attempt, record.order).first->second;
+      if (const auto index = run.index_of(entry.path().filename())) run.report(*index, record.report);
+    }
     auto order = node::order_in_hand(entry.path());
     if (!order) continue;
     in_hand[entry.path().filename()] = order->attempt;
     if (seen.insert(order->attempt).second) found.orders.push_back(*std::move(order));
+  }
+  for (const auto& [attempt, run] : with_records) {
+    if (run.ended()) found.ended.push_back({run.order(), run.result()});
   }
   for (const WorkOrder& order : asked) {
     const bool known = std::ranges::all_of(order.nodes, [&](const NodePlace& node) {

@@ -63,7 +63,11 @@ std::string setup_stamp(const SavedAttempt& state) {
 }  // namespace
 
 AttemptKeeper::AttemptKeeper(const NodeOptions& options, SavedAttempt state, Commands& commands, ReportSink& sink)
-    : options_(options), folders_(options.root), state_(std::move(state)), commands_(commands), sink_(sink) {}
+    : options_(options),
+      folders_(options.root, options.own),
+      state_(std::move(state)),
+      commands_(commands),
+      sink_(sink) {}
 
 void AttemptKeeper::go() {
   try {
@@ -134,7 +138,7 @@ void AttemptKeeper::set_up() {
   if (std::getline(before, line) && line == stamp) return;
   run_process(AttemptTask::Kind::kSetup);
   if (state_.step == Step::kStopped) return;
-  write_file_atomically(folders_.setup_stamp(), as_bytes(stamp + "\n"));
+  write_own_file(folders_, folders_.setup_stamp(), stamp + "\n");
   release_set(folders_.setup_socket());
 }
 
@@ -356,11 +360,14 @@ void AttemptKeeper::write_record() {
     last.notes = state_.notes;
   });
   try {
-    const std::string text = to_json(last).dump(-1, ' ', false, Json::error_handler_t::replace);
-    write_file_atomically(folders_.record(state_.order.attempt), as_bytes(text));
+    Json record = to_json(last);
     if (!options_.record_copies.empty()) {
+      const std::string text = record.dump(-1, ' ', false, Json::error_handler_t::replace);
       write_file_atomically(options_.record_copies / (state_.order.here().registered_name() + ".json"), as_bytes(text));
     }
+    record[kOrderOfRecord] = to_json(state_.order);
+    write_own_file(folders_, folders_.record(state_.order.attempt),
+                   record.dump(-1, ' ', false, Json::error_handler_t::replace));
     remove_state(folders_);
   } catch (const std::exception& failure) {
     // current.json, which says the same, stays, or else what mark_ended() has left.

@@ -174,11 +174,23 @@ SavedAttempt saved_attempt_from_json(const Json& json, std::string_view what) {
 
 void save(const SavedAttempt& state, const NodeFolders& folders) {
   const std::string text = to_json(state).dump(-1, ' ', false, Json::error_handler_t::replace);
-  write_file_atomically(folders.current(), as_bytes(text));
+  write_own_file(folders, folders.current(), text);
   // It holds the job's secrets. Its folder is closed to others already; copies of it need not be.
   std::filesystem::permissions(folders.current(), std::filesystem::perms(0600));
   std::error_code ignored;
   if (state.step == Step::kAccepted) std::filesystem::remove(ended_state(folders), ignored);
+}
+
+void write_own_file(const NodeFolders& folders, const std::filesystem::path& file, const std::string& text) {
+  try {
+    write_file_atomically(file, as_bytes(text));
+  } catch (const Error& error) {
+    std::string message = error.what();
+    const std::string name = folders.own().string();
+    const std::size_t at = message.find(name);
+    if (at != std::string::npos) message.replace(at, name.size(), NodeFolders(folders.root()).own().string());
+    throw Error(error.code(), message);
+  }
 }
 
 void mark_ended(const NodeFolders& folders) {

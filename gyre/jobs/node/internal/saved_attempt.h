@@ -54,7 +54,12 @@ SavedAttempt with_progress(SavedAttempt state, const nlohmann::json& progress);
 std::vector<std::string> with_more_notes(std::vector<std::string> notes, const nlohmann::json& all);
 
 /// Atomically; only our user may read it. Error(kIo, kResourceExhausted).
+/// Beside what a node's report has, in a record that the node keeps: for a service whose records are older.
+inline constexpr const char* kOrderOfRecord = "order";
+
 void save(const SavedAttempt& state, const NodeFolders& folders);
+/// As write_file_atomically(); errors say where the file lies below the node's folder, whatever name own() has.
+void write_own_file(const NodeFolders& folders, const std::filesystem::path& file, const std::string& text);
 /// The attempt has ended, and save() cannot say so because the disk is full: until it can, load_state() says that the
 /// attempt has stopped, and not how. Needs no room.
 void mark_ended(const NodeFolders& folders);

@@ -102,6 +102,12 @@ void AfterRestore::enter(const drivers::AtNodes& found) {
   std::ranges::sort(sorted, {},
                     [](const orders::WorkOrder& order) { return std::tie(order.attempt_number, order.attempt); });
   const std::vector<catalog::Attempt> own = clusters_.attempts(ledger_);
+  for (const drivers::EndedOrder& ended : found.ended) {
+    if (std::ranges::find(own, ended.order.attempt, &catalog::Attempt::id) != own.end()) continue;
+    const auto [uuid, number] = parts_of(ended.order.attempt);
+    const auto job = ledger_.catalog.jobs().find_by_uuid(uuid);
+    if (job && clusters_.contains(job->cluster)) enter_end(ledger_, options_, *job, number, ended);
+  }
   unwanted_.clear();
   for (const orders::WorkOrder& order : sorted) {
     if (std::ranges::find(own, order.attempt, &catalog::Attempt::id) != own.end()) {

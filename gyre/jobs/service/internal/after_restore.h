@@ -31,7 +31,8 @@ class AfterRestore {
   bool settle(const drivers::Event& event, drivers::Driver& driver) GYRE_EXCLUDES(ledger_.mutex);
 
  private:
-  /// What nodes have in hand becomes an attempt of the catalog's again where it can; the others are to be ended.
+  /// What has ended at nodes, and no service has heard of, has ended; what they have in hand becomes an attempt of the
+  /// catalog's again where it can; the others are to be ended.
   void enter(const drivers::AtNodes& found) GYRE_REQUIRES(ledger_.mutex);
   /// Attempts that no node knows have ended.
   void end_unknown(const std::set<std::string>& known) GYRE_REQUIRES(ledger_.mutex);

@@ -99,23 +99,48 @@ catalog::AttemptEnd record_end(Ledger& ledger, const ServiceOptions& options, co
   return end;
 }
 
+/// Until when the job waits for its next attempt, and that it has ended so.
+void note_end(Ledger& ledger, const ServiceOptions& options, catalog::Id job, EndedAttempt ended)
+    GYRE_REQUIRES(ledger.mutex) {
+  if (ended.end.retry) {
+    const auto pause = std::chrono::microseconds(*ended.end.retry - options.wall_clock());
+    ledger.retries[job] = SteadyClock::now() + pause;
+  }
+  ledger.ends.append(ended);
+}
+
 }  // namespace
 
 void write_end(Ledger& ledger, const ServiceOptions& options, const catalog::Attempt& attempt,
                const hub::AttemptResult& result) {
   catalog::AttemptEnd end;
   ledger.catalog.together([&]() GYRE_REQUIRES(ledger.mutex) { end = record_end(ledger, options, attempt, result); });
-  if (end.retry) {
-    const auto pause = std::chrono::microseconds(*end.retry - options.wall_clock());
-    ledger.retries[attempt.job] = SteadyClock::now() + pause;
-  }
   const catalog::Attempt ended = ledger.catalog.attempts().get(attempt.id);
-  ledger.ends.append({.job = ledger.catalog.jobs().get(attempt.job).uuid,
-                      .number = attempt.number,
-                      .nodes = attempt.nodes,
-                      .started = ended.started.value_or(ended.planned),
-                      .ended = ended.ended.value_or(ended.planned),
-                      .end = std::move(end)});
+  note_end(ledger, options, attempt.job,
+           {.job = ledger.catalog.jobs().get(attempt.job).uuid,
+            .number = attempt.number,
+            .nodes = attempt.nodes,
+            .started = ended.started.value_or(ended.planned),
+            .ended = ended.ended.value_or(ended.planned),
+            .end = std::move(end)});
+}
+
+bool enter_end(Ledger& ledger, const ServiceOptions& options, const catalog::Job& job, int number,
+               const drivers::EndedOrder& ended) {
+  EndedAttempt entry{
+      .job = job.uuid, .number = number, .started = ended.result.started_us, .ended = ended.result.ended_us};
+  for (const orders::NodePlace& place : ended.order.nodes) {
+    const auto node = ledger.catalog.nodes().find(place.id);
+    entry.nodes.push_back({node ? node->id : 0, place.id});
+  }
+  catalog::Attempt attempt;
+  attempt.job = job.id;
+  entry.end = end_of(ledger, options, attempt, ended.result);
+  if (!ledger.catalog.attempts().adopt_end(job.id, number, entry.nodes, entry.started, entry.ended, entry.end)) {
+    return false;
+  }
+  note_end(ledger, options, job.id, std::move(entry));
+  return true;
 }
 
 }  // namespace gyre::jobs::service
