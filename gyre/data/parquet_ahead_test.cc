@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -107,6 +108,82 @@ TEST(ParquetAhead, a_thread_that_would_wait_for_a_row_group_decodes_the_next_one
     meeting.arm();
     EXPECT_EQ(values_of(loader, 0).size(), set->count());
     EXPECT_TRUE(meeting.met());
+  }
+}
+
+/// Announcements and readings of a file afar, in their order.
+struct Far {
+  struct Event {
+    bool announced = false;
+    std::uint64_t offset_bytes = 0;
+  };
+
+  void add(const Event& event) {
+    const MutexLock lock(mutex);
+    events.push_back(event);
+  }
+  void forget() {
+    const MutexLock lock(mutex);
+    events.clear();
+  }
+  bool was_announced(std::uint64_t offset_bytes) const {
+    const MutexLock lock(mutex);
+    return std::ranges::any_of(
+        events, [&](const Event& event) { return event.announced && event.offset_bytes == offset_bytes; });
+  }
+
+  mutable Mutex mutex;
+  std::vector<Event> events GYRE_GUARDED_BY(mutex);
+};
+
+struct FarFile : public testing::MemoryFile {
+  FarFile(const std::string& name, const std::string& contents, Far& far)
+      : testing::MemoryFile(name, contents), where(far) {}
+  void read_at(std::uint64_t offset_bytes, std::span<std::byte> into) const override {
+    where.add({.announced = false, .offset_bytes = offset_bytes});
+    testing::MemoryFile::read_at(offset_bytes, into);
+  }
+  void will_read(std::span<const FileRange> ranges) const override {
+    for (const FileRange& range : ranges) where.add({.announced = true, .offset_bytes = range.offset_bytes});
+  }
+  bool is_here(const FileRange& range) const override { return where.was_announced(range.offset_bytes); }
+  Far& where;
+};
+
+struct FarFolders : public Folders {
+  FileKind kind(const std::string& /*name*/) const override { return FileKind::kFile; }
+  std::vector<FolderEntry> list(const std::string& /*folder*/) const override { return {}; }
+  bool are_far() const override { return true; }
+};
+
+// A row group that is asked for when it is needed costs its way to the server each time.
+TEST(ParquetAhead, row_groups_afar_are_announced_before_the_one_before_them_is_read) {
+  const Bytes contents = read_file(golden("none"), 1 << 20);
+  const std::vector<std::uint64_t> begins = {265, 2511, 4789};  // Of the column, in each row group.
+  for (const Shuffling shuffling : {Shuffling::kNone, Shuffling::kBlocks}) {
+    Far far;
+    const auto open = [&](const std::string& name) {
+      return std::make_unique<FarFile>(name, std::string(as_text(contents)), far);
+    };
+    const auto set = open_parquet({"f"}, FileOpener(open, std::make_shared<FarFolders>()), {.columns = {"int64"}});
+    LoaderOptions options = options_of(1, shuffling);
+    options.read_ahead_bytes = 1 << 20;
+    Loader loader(set, row_number(), options);
+    far.forget();  // The footer, and the first sample, which has told the loader what samples are like.
+    EXPECT_EQ(values_of(loader, 0).size(), set->count());
+    const MutexLock lock(far.mutex);
+    std::vector<std::size_t> announced;
+    std::vector<std::size_t> read;  // In the order of the epoch.
+    for (std::size_t at = 0; at < far.events.size(); ++at) {
+      if (std::ranges::find(begins, far.events[at].offset_bytes) == begins.end() || far.events[at].announced) continue;
+      read.push_back(at);
+      const auto first = std::ranges::find_if(far.events, [&](const Far::Event& event) {
+        return event.announced && event.offset_bytes == far.events[at].offset_bytes;
+      });
+      announced.push_back(static_cast<std::size_t>(first - far.events.begin()));
+    }
+    ASSERT_EQ(read.size(), begins.size());
+    for (std::size_t i = 1; i < read.size(); ++i) EXPECT_LT(announced[i], read[i - 1]);
   }
 }
 

@@ -47,8 +47,9 @@ struct File {
   std::uint64_t first = 0;            ///< Row, of all.
   std::vector<std::uint64_t> ends{};  ///< Of each row group: the row behind its last one, within the file.
   std::vector<Column> columns{};
-  std::uint64_t bytes = 0;                ///< Of these columns before compression, as the footer says …
-  std::uint64_t largest_group_bytes = 0;  ///< … and about what the largest row group takes when it is decoded.
+  std::vector<std::vector<FileRange>> ranges{};  ///< Of each row group: where these columns lie. Of files afar alone.
+  std::uint64_t bytes = 0;                       ///< Of these columns before compression, as the footer says …
+  std::uint64_t largest_group_bytes = 0;         ///< … and about what the largest row group takes when it is decoded.
 
   std::uint64_t rows() const { return ends.empty() ? 0 : ends.back(); }
   std::uint64_t rows_of(std::uint64_t group) const { return ends[group] - (group == 0 ? 0 : ends[group - 1]); }
@@ -153,10 +154,27 @@ std::vector<Column> all_columns(const std::vector<ListedColumn>& all, const std:
   return columns;
 }
 
+/// Where the columns lie in a row group; neighbours are one range.
+std::vector<FileRange> ranges_of(const ParquetFile& file, std::uint64_t group, const std::vector<Column>& columns) {
+  std::vector<FileRange> ranges;
+  for (const Column& column : columns) {
+    const FileRange range = file.leaf_range(group, column.listed.leaf);
+    if (!ranges.empty() && ranges.back().offset_bytes + ranges.back().size_bytes == range.offset_bytes) {
+      ranges.back().size_bytes += range.size_bytes;
+    } else {
+      ranges.push_back(range);
+    }
+  }
+  return ranges;
+}
+
 class ParquetSet : public SampleSet {
  public:
   ParquetSet(std::vector<std::string> names, FileOpener open, const ParquetOptions& options)
-      : arrow_(internal::parquet_library(options.pyarrow_folder)), open_(std::move(open)), versions_(names.size()) {
+      : arrow_(internal::parquet_library(options.pyarrow_folder)),
+        open_(std::move(open)),
+        is_far_(open_.folders().are_far()),
+        versions_(names.size()) {
     if (names.empty()) throw Error(ErrorCode::kInvalidArgument, "a set of Parquet files needs at least one file");
     for (std::string& name : names) files_.push_back({.name = std::move(name)});
     internal::for_each_index(files_.size(), options.threads, "reading footers",
@@ -203,6 +221,7 @@ class ParquetSet : public SampleSet {
 
   const parquet::Interface& arrow_;
   const FileOpener open_;
+  const bool is_far_;
   mutable internal::FileVersions versions_;
   std::vector<File> files_;
   std::uint64_t count_ = 0;
@@ -226,6 +245,10 @@ class ParquetReader : public SampleReader {
   RowGroup load(const Place& place, StageTimes& times);
   /// One of the row groups that will be asked for soon.
   void read_ahead(StageTimes& times);
+  /// Those, of files afar, that are not here, and no thread reads.
+  void announce_upcoming();
+  /// False where the row group is here.
+  bool announce_if_away(const Place& place);
   Example copy_row(const RowGroup& group);
 
   const ParquetSet& set_;
@@ -260,6 +283,7 @@ void ParquetSet::read_footer(std::size_t number, const std::vector<std::string>&
       const std::uint64_t values = size * std::min(opened.leaf_values(group, column.listed.leaf), kMostBytes / size);
       decoded_bytes = sum(decoded_bytes, std::max(encoded, values));
     }
+    if (is_far_) file.ranges.push_back(ranges_of(opened, group, file.columns));
     file.bytes = sum(file.bytes, bytes);
     file.largest_group_bytes = std::max(file.largest_group_bytes, decoded_bytes);
   }
@@ -311,8 +335,25 @@ void ParquetReader::read_ahead(StageTimes& times) {
   if (!upcoming_) return;
   for (const std::uint64_t sample : upcoming_()) {
     const Place place = set_.place_of(sample);
+    if (set_.is_far_ && announce_if_away(place)) continue;
     if (cache_->read_ahead({place.file, place.row_group}, [&] { return load(place, times); })) return;
   }
+}
+
+void ParquetReader::announce_upcoming() {
+  if (!set_.is_far_ || !upcoming_) return;
+  for (const std::uint64_t sample : upcoming_()) announce_if_away(set_.place_of(sample));
+}
+
+bool ParquetReader::announce_if_away(const Place& place) {
+  const std::vector<FileRange>& ranges = set_.files_[place.file].ranges[place.row_group];
+  try {
+    const auto file = set_.open(place.file);
+    if (std::ranges::all_of(ranges, [&](const FileRange& range) { return file->is_here(range); })) return false;
+    cache_->announce({place.file, place.row_group}, [&] { file->will_read(ranges); });
+  } catch (const Error&) {  // Whoever asks for it gets the same.
+  }
+  return true;
 }
 
 RowGroup ParquetReader::load(const Place& place, StageTimes& times) {
@@ -334,6 +375,8 @@ RowGroup ParquetReader::load(const Place& place, StageTimes& times) {
                   fmt::format("{} has changed since its footer was read: row group {} had {} rows", file.name, group,
                               file.rows_of(group)));
     }
+    if (set_.is_far_) open_->file().will_read(file.ranges[group]);
+    announce_upcoming();
     for (const Column& column : file.columns) encoded_bytes += open_->leaf_bytes(group, column.listed.leaf);
     for (const Column& column : file.columns) loaded.columns.push_back(open_->read(group, column.listed));
     source += open_->source_time();

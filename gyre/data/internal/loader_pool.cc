@@ -349,7 +349,8 @@ void LoaderPool::let_look_ahead(Worker& worker) const {
   const auto threads = static_cast<std::size_t>(options_.threads);
   // Of those that are mixed some may not be there yet.
   const auto open = static_cast<std::size_t>(options_.sampling.streams * options_.sampling.open_blocks);
-  const std::size_t most = mixed ? open + threads : threads - 1;
+  // Of files afar, also what is on its way while all threads decode.
+  const std::size_t most = (mixed ? open + threads : threads - 1) + (options_.read_ahead_bytes > 0 ? 1 : 0);
   worker.reader->expect_neighbours([&worker, most] {
     return worker.order ? worker.order->upcoming_blocks(worker.place, most) : std::vector<std::uint64_t>();
   });

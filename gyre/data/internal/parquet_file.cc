@@ -104,6 +104,12 @@ std::uint64_t ParquetFile::leaf_values(std::uint64_t row_group, std::uint64_t le
   return arrow_.leaf_values(opened_, row_group, leaf);
 }
 
+FileRange ParquetFile::leaf_range(std::uint64_t row_group, std::uint64_t leaf) const {
+  const parquet::Range range = arrow_.leaf_range(opened_, row_group, leaf);
+  const std::uint64_t begin = std::min(range.offset_bytes, file_->size_bytes());
+  return {.offset_bytes = begin, .size_bytes = std::min(range.size_bytes, file_->size_bytes() - begin)};
+}
+
 std::vector<ListedColumn> ParquetFile::columns() const {
   std::array<char, kWhyBytes> why{};
   ArrowSchema schema{};

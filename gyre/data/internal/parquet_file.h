@@ -69,7 +69,10 @@ class ParquetFile {
   // As the file says: hints only. Bytes are those before compression.
   std::uint64_t leaf_values(std::uint64_t row_group, std::uint64_t leaf) const;
   std::uint64_t leaf_bytes(std::uint64_t row_group, std::uint64_t leaf) const;
+  /// Where they lie, within the file; the same.
+  FileRange leaf_range(std::uint64_t row_group, std::uint64_t leaf) const;
   std::vector<ListedColumn> columns() const;
+  const ReadableFile& file() const { return *file_; }
 
   /// The values of a column in one row group, one part after the other; their layout is checked.
   std::vector<ArrowPart> read(std::uint64_t row_group, const ListedColumn& column);

@@ -169,6 +169,11 @@ bool RowGroupCache::read_ahead(const RowGroupName& name, const Load& load) {
   return true;
 }
 
+void RowGroupCache::announce(const RowGroupName& name, const std::function<void()>& announce) {
+  const MutexLock lock(mutex_);
+  if (!entries_.contains(name)) announce();
+}
+
 void RowGroupCache::pause_reading_ahead() {
   constexpr std::uint64_t kLongest = std::uint64_t{1} << 20;
   ahead_from_ = loads_ + pause_;

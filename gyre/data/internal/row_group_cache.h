@@ -52,6 +52,11 @@ class RowGroupCache : private ArrowMemory::Grant {
   /// short for that not long ago: false then. Its errors are thrown when it is asked for.
   bool read_ahead(const RowGroupName& name, const Load& load) GYRE_EXCLUDES(mutex_);
 
+  /// Calls `announce`, which is short, for a row group that will be asked for soon, unless it is there, or a thread
+  /// reads it. That is one step: what is announced is read afterwards, and not by a thread that had just done so
+  /// before.
+  void announce(const RowGroupName& name, const std::function<void()>& announce) GYRE_EXCLUDES(mutex_);
+
   ArrowMemory& memory() { return memory_; }
   std::uint64_t most_bytes() const { return most_bytes_; }
 

@@ -322,6 +322,19 @@ constexpr Interface kInterface = {
         return 0;
       }
     },
+    .leaf_range = [](const File* file, std::uint64_t row_group, std::uint64_t leaf) -> Range {
+      try {
+        const auto group = file->metadata().RowGroup(static_cast<int>(row_group));
+        const auto chunk = group->ColumnChunk(static_cast<int>(leaf));
+        std::int64_t begin = chunk->data_page_offset();
+        // As Arrow's own reader decides it.
+        if (chunk->has_dictionary_page() && chunk->dictionary_page_offset() > 0)
+          begin = std::min(begin, chunk->dictionary_page_offset());
+        return {.offset_bytes = not_negative(begin), .size_bytes = not_negative(chunk->total_compressed_size())};
+      } catch (const std::exception&) {
+        return {};
+      }
+    },
     .schema = &schema,
     .read = &read};
 

@@ -40,7 +40,7 @@ struct ArrowArray {
 namespace gyre::data::parquet {
 
 /// Changes with everything below.
-inline constexpr std::uint32_t kInterfaceVersion = 2;
+inline constexpr std::uint32_t kInterfaceVersion = 3;
 
 /// What became of a call; `why` says it in words unless it is kDone.
 enum class Outcome : std::int32_t {
@@ -78,6 +78,11 @@ struct Parts {
   void (*add)(void* context, ArrowArray* part);
 };
 
+struct Range {
+  std::uint64_t offset_bytes;
+  std::uint64_t size_bytes;
+};
+
 struct Pool;
 struct File;
 
@@ -98,6 +103,8 @@ struct Interface {
   /// Before compression, and how many values, as the footer says.
   std::uint64_t (*leaf_bytes)(const File* file, std::uint64_t row_group, std::uint64_t leaf);
   std::uint64_t (*leaf_values)(const File* file, std::uint64_t row_group, std::uint64_t leaf);
+  /// Where they lie in the file, as the footer says: a hint, which may be wrong, or nothing (0 bytes).
+  Range (*leaf_range)(const File* file, std::uint64_t row_group, std::uint64_t leaf);
   Outcome (*schema)(const File* file, ArrowSchema* into, Text why);
   /// The values of one leaf, within all structs and lists around it, in parts of this many rows (1 or more; the last
   /// may have fewer).
