@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -57,14 +58,43 @@ std::string json_text(const Json& value) { return value.dump(-1, ' ', false, Jso
 /// What the ranks logged in one call, as far as that can be seen: it is one event.
 using Moment = std::pair<std::int64_t, std::int64_t>;  // Time, step.
 
+Bytes first_event(const std::map<Moment, std::vector<data::Scalar>>& moments) {
+  return data::framed_tfrecord(data::version_event(seconds(moments.empty() ? 0 : moments.begin()->first.first)));
+}
+
+constexpr const char* kEventFile = "events.out.tfevents.0.gyre";
+
+bool begins_with(const std::filesystem::path& file, const Bytes& begin) {
+  std::string there(begin.size(), '\0');
+  std::ifstream stream(file, std::ios::binary);
+  return stream.read(there.data(), static_cast<std::streamsize>(there.size())) && there == as_text(begin);
+}
+
+/// TensorBoard would draw them as one run. A run that has gone on begins as it did.
+void refuse_other_runs(const std::filesystem::path& folder,
+                       const std::map<int, std::map<Moment, std::vector<data::Scalar>>>& ranks) {
+  std::map<std::string, Bytes> own;
+  for (const auto& [rank, moments] : ranks) own[fmt::format("rank-{}", rank)] = first_event(moments);
+  std::error_code failure;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, failure)) {
+    const std::filesystem::path file = entry.path() / kEventFile;
+    if (!std::filesystem::exists(file, failure)) continue;
+    const auto begin = own.find(entry.path().filename());
+    if (begin != own.end() && begins_with(file, begin->second)) continue;
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{} has the curves of another run, and TensorBoard would take both for one; name a folder of "
+                    "its own for each run",
+                    folder.string()));
+  }
+}
+
 Bytes events_of(const std::map<Moment, std::vector<data::Scalar>>& moments) {
-  Bytes bytes;
-  const auto add = [&](const Bytes& event) {
-    const Bytes record = data::framed_tfrecord(event);
+  Bytes bytes = first_event(moments);
+  for (const auto& [moment, scalars] : moments) {
+    const Bytes record = data::framed_tfrecord(data::scalar_event(seconds(moment.first), moment.second, scalars));
     bytes.insert(bytes.end(), record.begin(), record.end());
-  };
-  add(data::version_event(seconds(moments.empty() ? 0 : moments.begin()->first.first)));
-  for (const auto& [moment, scalars] : moments) add(data::scalar_event(seconds(moment.first), moment.second, scalars));
+  }
   return bytes;
 }
 
@@ -133,12 +163,13 @@ void export_to_tensorboard(const metrics::Run& run, const std::filesystem::path&
       ranks[key.rank][{point.time_us, point.step}].push_back({key.name, point.value});
     }
   }
+  refuse_other_runs(folder, ranks);
   for (const auto& [rank, moments] : ranks) {
     const std::filesystem::path of_rank = folder / fmt::format("rank-{}", rank);
     std::error_code failure;
     std::filesystem::create_directories(of_rank, failure);
     if (failure) throw system_error(fmt::format("cannot make the folder {}", of_rank.string()), failure.value());
-    write_file_atomically(of_rank / "events.out.tfevents.0.gyre", events_of(moments));
+    write_file_atomically(of_rank / kEventFile, events_of(moments));
   }
 }
 

@@ -24,7 +24,7 @@ std::string metrics_report_json(const std::vector<metrics::Run>& runs, const std
                                 std::size_t most_points);
 
 /// A folder rank-N for each rank with a file of events that TensorBoard shows, each value under its name. Replaces what
-/// was exported there from the same run. gyre::Error.
+/// was exported there from the same run; Error(kInvalidArgument) where the folder has another's.
 void export_to_tensorboard(const metrics::Run& run, const std::filesystem::path& folder);
 
 /// Facts about the run, and a line for each series.

@@ -166,6 +166,11 @@ gyre.log({"lag": 3}, step=1, every_rank=True)
     ]
     assert shown[0].wall_time == pytest.approx(float(losses[0]["time"]))
     assert (tmp_path / "curves" / "rank-1").is_dir()
+    assert start_job("--metrics", "next.metrics", *python("import gyre\ngyre.log({'lr': 1})"), env=PACKAGE).wait() == 0
+    words = [gyre, "metrics", "export", "next.metrics", "--format", "tensorboard", "--to", "curves"]
+    mixed = subprocess.run(words, cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert mixed.returncode != 0
+    assert "curves has the curves of another run" in mixed.stderr
 
     prometheus = metrics("export", "job.metrics", "--format", "prometheus")
     assert '\ngyre_logged_value{name="train/loss, \\"mean\\"",rank="0"} 0.0002\n' in prometheus
