@@ -108,11 +108,12 @@ def fit_logs_its_metrics() -> None:
         validation_data=(inputs, targets),
     )
     assert [step for _, step in logged] == [1, 3, 4, 5, 7, 8]
-    assert [sorted(values) for values, _ in logged[:3]] == [["loss"], ["loss"], ["epoch", "val_loss"]]
-    assert logged[-1][0] == {"epoch": 1.0, "val_loss": history.history["val_loss"][1]}
+    assert [sorted(values) for values, _ in logged[:3]] == [["loss"], ["loss"], ["epoch", "epoch_loss", "val_loss"]]
+    of_epoch = {name: values[1] for name, values in history.history.items()}
+    assert logged[-1][0] == {"epoch": 1.0, "epoch_loss": of_epoch["loss"], "val_loss": of_epoch["val_loss"]}
 
 
-def test_the_callback_logs_every_nth_batch_and_the_validation(run_ranks) -> None:
+def test_the_callback_logs_every_nth_batch_each_epoch_and_the_validation(run_ranks) -> None:
     run_ranks(1, fit_logs_its_metrics)
 
 

@@ -115,8 +115,9 @@ def _is_number(value: object) -> bool:
 
 
 class LogMetricsCallback(keras.callbacks.Callback):  # type: ignore[misc]
-    """Gives gyre.log the logs of every `every`-th batch, and at the end of an epoch those of validation (val_…), with
-    the number of the optimizer's steps. Put it behind those that change the logs, such as MetricAverageCallback."""
+    """Gives gyre.log the logs of every `every`-th batch, and at the end of an epoch those of the epoch (epoch_loss and
+    the like) and of validation (val_…), with the number of the optimizer's steps. Put it behind those that change the
+    logs, such as MetricAverageCallback."""
 
     def __init__(self, every: int = 10) -> None:
         super().__init__()
@@ -124,15 +125,15 @@ class LogMetricsCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         if batch % self.every == 0:
-            self._log(logs or {}, "")
+            self._log(logs or {})
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        self._log({"epoch": epoch, **(logs or {})}, "val_")
+        of_epoch = {name if name.startswith("val_") else f"epoch_{name}": value for name, value in (logs or {}).items()}
+        self._log({"epoch": epoch, **of_epoch})
 
-    def _log(self, logs: dict[str, Any], prefix: str) -> None:
-        numbers_of_logs = {name: float(value) for name, value in logs.items() if _is_number(value)}
-        wanted = {name: value for name, value in numbers_of_logs.items() if name.startswith((prefix, "epoch"))}
-        log(wanted, int(self.model.optimizer.iterations))
+    def _log(self, logs: dict[str, Any]) -> None:
+        numbers = {name: float(value) for name, value in logs.items() if _is_number(value)}
+        log(numbers, int(self.model.optimizer.iterations))
 
 
 class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[misc]
