@@ -16,6 +16,7 @@
 #include "apps/gyre/launch_command.h"
 #include "apps/gyre/metrics_command.h"
 #include "apps/gyre/node_command.h"
+#include "apps/gyre/page_command.h"
 #include "apps/gyre/parameter_server_command.h"
 #include "apps/gyre/program_start.h"
 #include "apps/gyre/python_verb.h"
@@ -73,7 +74,7 @@ struct CommandLine {
   CLI::App app{"Gyre trains deep-learning models on many processes, from one command.", "gyre"};
   gyre::app::RunCommand run{
       app, std::make_unique<gyre::app::RunStaging>(),
-      [](const std::string& file, const std::string& page) { gyre::app::write_report({file}, page); },
+      [](const std::string& file, const std::string& target) { gyre::app::write_report({file}, target); },
       std::make_unique<gyre::app::RunPage>()};
   gyre::app::JobCommand job{app};
   gyre::app::ServerCommand server{app};
@@ -86,6 +87,7 @@ struct CommandLine {
   std::unique_ptr<VerbGroup> metrics = gyre::app::metrics_verbs(app);
   gyre::app::ReportCommand report{app};
   gyre::app::TopCommand top{app};
+  gyre::app::PageCommand page{app};
   gyre::app::UsageCommand usage{app};
   gyre::app::LaunchCommand launch{app};
   gyre::app::NodeProgramCommand program{app};
@@ -143,6 +145,7 @@ int run_verb(CommandLine& line, const std::string& called_as, std::vector<std::s
   if (first == "agent-shell-server") return line.node_shell.run_server(environment);
   if (first == "launch") return line.launch.run(environment);
   if (first == gyre::app::ParameterServerCommand::kName) return gyre::app::ParameterServerCommand::run();
+  if (first == "page") return line.page.run(environment);
   if (first == "report") return line.report.run();
   if (first == "server") return line.server.run(environment);
   if (first == "stage") return line.stage.run(environment);

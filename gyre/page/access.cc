@@ -95,7 +95,7 @@ void Access::check(const Request& request) const {
   check_site(request);
   const auto cookie = cookie_in(request, cookie_);
   if (cookie && is_same(*cookie, secret_)) return;
-  throw HttpError(401, "NoCookie", "this browser has not been let in; open the link that `gyre run` has printed");
+  throw HttpError(401, "NoCookie", "this browser has not been let in; open the link that `gyre` has printed");
 }
 
 Handler Access::guarded(Handler handler) const {

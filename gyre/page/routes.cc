@@ -32,6 +32,7 @@ constexpr std::string_view kShell = R"(<!doctype html>
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="gyre" content="@KIND@">
 <title>Gyre</title>
 <link rel="icon" href="/icon.svg">
 <link rel="stylesheet" href="/page.css">
@@ -127,6 +128,12 @@ Response log_answer(JobView& job, const Request& request) {
   return net::http::file_response(request, job.open_log(*rank), "text/plain; charset=utf-8");
 }
 
+std::string shell_of(PageKind kind) {
+  constexpr std::string_view kMark = "@KIND@";
+  std::string text(kShell);
+  return text.replace(text.find(kMark), kMark.size(), kind == PageKind::kJob ? "job" : "service");
+}
+
 Response text_answer(std::string_view text, std::string_view type) {
   Response response;
   response.headers.add("Content-Type", std::string(type));
@@ -166,14 +173,15 @@ void add_job_routes(Router& router, const std::string& prefix, const FindJob& fi
   });
 }
 
-void add_page_routes(Router& router, const PageFiles& files, const Guard& guard) {
+void add_page_routes(Router& router, const PageFiles& files, PageKind kind, const Guard& guard) {
   const auto add = [&](const char* path, std::string_view text, std::string_view type) {
     router.add({.method = Method::kGet,
                 .pattern = path,
                 .handler = guard([text, type](Request&) { return text_answer(text, type); }),
                 .open = true});
   };
-  const net::http::Handler shell = guard([](Request&) { return text_answer(kShell, "text/html; charset=utf-8"); });
+  const net::http::Handler shell =
+      guard([text = shell_of(kind)](Request&) { return text_answer(text, "text/html; charset=utf-8"); });
   router.add({.method = Method::kGet,
               .pattern = "/",
               .handler =

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -15,6 +16,10 @@ struct PageFiles {
   std::string_view script;
   std::string_view style;
 };
+
+/// What the page shows: one job that runs (add_job_routes() below "/api"), or a job server (add_forwarding() below
+/// "/service").
+enum class PageKind : std::uint8_t { kJob, kService };
 
 /// Who may: wraps every handler.
 using Guard = std::function<net::http::Handler(net::http::Handler)>;
@@ -33,6 +38,6 @@ using FindJob = std::function<std::shared_ptr<JobView>(const net::http::Request&
 void add_job_routes(net::http::Router& router, const std::string& prefix, const FindJob& find, const Guard& guard);
 
 /// "/", "/page.js", "/page.css" and "/icon.svg". The first answers in HTML also where the guard refuses.
-void add_page_routes(net::http::Router& router, const PageFiles& files, const Guard& guard);
+void add_page_routes(net::http::Router& router, const PageFiles& files, PageKind kind, const Guard& guard);
 
 }  // namespace gyre::page

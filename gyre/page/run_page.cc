@@ -100,7 +100,7 @@ void serve(const RunPageOptions& options, int news, UniqueFd answer) {
   const Guard guard = [&access](net::http::Handler handler) { return access.guarded(std::move(handler)); };
   net::http::Router router;
   router.add(access.link_route());
-  add_page_routes(router, options.files, guard);
+  add_page_routes(router, options.files, PageKind::kJob, guard);
   add_job_routes(router, "/api", [view](const net::http::Request&) { return view; }, guard);
   router.add({.method = net::http::Method::kPost,
               .pattern = "/api/links",

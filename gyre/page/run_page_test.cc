@@ -90,7 +90,7 @@ TEST_F(RunPageTest, a_viewer_follows_a_job_to_its_end) {
 // Each wrong request gets one clear answer, and none of them ends the page.
 TEST_F(RunPageTest, wrong_requests_are_refused_in_words) {
   const RunPage page(options_);
-  EXPECT_NE(get(page, "/", "").find("open the link that `gyre run` has printed"), std::string::npos);
+  EXPECT_NE(get(page, "/", "").find("open the link that `gyre` has printed"), std::string::npos);
   EXPECT_NE(get(page, "/api/job", "").find("\"code\":\"NoCookie\""), std::string::npos);
   const std::string cookie = enter(page);
   EXPECT_NE(get(page, path_of(page.link()), "").find("403 Forbidden"), std::string::npos);

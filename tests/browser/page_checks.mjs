@@ -204,7 +204,8 @@ for (const [check, act] of Object.entries(process.env.LAUNCHER ? lost_checks : c
   try {
     await act();
   } catch (error) {
-    problem = String(error.stack ?? error);
+    const seen = await page.locator("body").innerText().catch(() => "");
+    problem = `${error.stack ?? error}\nThe page: ${seen.slice(0, 1500)}`;
   }
   console.log(JSON.stringify({ check, problem }));
   if (problem !== null) break;

@@ -59,6 +59,10 @@ ELSEWHERE = {
         "gyre server &",
         "gyre agent --service tcp:10.0.0.1:7700 --key-file /etc/gyre/agents.key --node n1 --root /scratch/gyre",
     ),
+    "e2e/page_service_test.py::test_the_page_of_a_job_server": (
+        "gyre page",
+        "gyre page --server https://login:7710#FINGERPRINT --port 8100",
+    ),
     "e2e/stage_stores_test.py::test_a_container_is_staged": (
         "gyre stage az://data/cifar10 --to /data/cifar10",
         "gyre stage az://data/cosmoflow --to /scratch/set --shard 0/4",

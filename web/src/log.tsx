@@ -1,13 +1,12 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
-import type { ChangeChoice } from "./choice";
-import { type Rank, type Source, shownBytes } from "./data";
-import { LogWindow, findInLog } from "./log_window";
+import type { ComponentChildren } from "preact";
+
+import { shownBytes } from "./data";
+import { LogWindow, type ReadLog, findInLog } from "./log_window";
 
 const LINE_HEIGHT = 18;
 const AROUND = 30;
-const TRACEBACK = "Traceback (most recent call last)";
-const MOST_SEARCHED_FOR_TRACEBACK = 1_048_576;
 
 /** The text with what was searched marked. */
 function Marked({ text, wanted }: { text: string; wanted: string }) {
@@ -23,8 +22,8 @@ function Marked({ text, wanted }: { text: string; wanted: string }) {
 }
 
 /** The part of a log that is in memory, its scrolling, and the searches through all of it. */
-function useLog(source: Source, rank: number, size: number, at: number | null) {
-  const window = useMemo(() => new LogWindow(source, rank), [source, rank]);
+function useLog(read: ReadLog, size: number, at: number | null) {
+  const window = useMemo(() => new LogWindow(read), [read]);
   const view = useRef<HTMLDivElement>(null);
   const [, drawAgain] = useState(0);
   const [follows, setFollows] = useState(at === null);
@@ -79,18 +78,21 @@ function useLog(source: Source, rank: number, size: number, at: number | null) {
   return { window, view, top, follows, setFollows, current, show, scrolled, scrollTo };
 }
 
-export function Log({ source, rank, size, at, failed, over, change }: {
-  source: Source;
-  rank: number;
+/** `read` must stay the same function while it is the same log. */
+export function Log({ title, read, size, at, over, goTo, href, children }: {
+  title: string;
+  read: ReadLog;
   size: number;
-  /** From the address. */
+  /** A byte that is to be seen; null: the end. */
   at: number | null;
-  /** The rank that failed first. */
-  failed: Rank | null;
+  /** Nothing comes any more. */
   over: boolean;
-  change: ChangeChoice;
+  goTo: (at: number | null) => void;
+  /** Of all of it. */
+  href: string;
+  children?: ComponentChildren;
 }) {
-  const log = useLog(source, rank, size, at);
+  const log = useLog(read, size, at);
   const [text, setText] = useState("");
   const [answer, setAnswer] = useState("");
   const search = useRef(0);
@@ -107,34 +109,23 @@ export function Log({ source, rank, size, at, failed, over, change }: {
     const begin = backwards || log.current === null ? here : here + 1;
     setAnswer("searching …");
     try {
-      const found = await findInLog(source, rank, text, begin, backwards, backwards ? 0 : size, stop);
+      const found = await findInLog(read, text, begin, backwards, backwards ? 0 : size, stop);
       if (stop()) return;
       setAnswer(found === null ? "not found" : "");
-      if (found !== null && found !== here) change({ rank, at: found });
+      if (found !== null && found !== here) goTo(found);
       else if (found !== null) await log.show(found);
     } catch {
       setAnswer("the log cannot be read now");
     }
   };
-  const goToFailure = async () => {
-    if (failed === null) return;
-    const end = failed.log_end ?? size;
-    const begin = Math.max(failed.log_begin, end - MOST_SEARCHED_FOR_TRACEBACK);
-    const found = await findInLog(source, failed.rank, TRACEBACK, end, true, begin, () => false).catch(() => null);
-    change({ rank: failed.rank, at: found ?? Math.max(begin, end - 1) });
-  };
   const isCurrent = (line: number) => log.current !== null && log.window.lineAt(log.current) === line;
   return (
     <section class="panel log" aria-labelledby="log">
       <div class="title">
-        <h2 id="log">Log of rank {rank}</h2>
+        <h2 id="log">{title}</h2>
         <span class="quiet">{shownBytes(size)}</span>
-        <a href={`/api/ranks/${rank}/log`} target="_blank" rel="noreferrer">all as text</a>
-        {failed !== null && (
-          <button type="button" class="bad" onClick={() => void goToFailure()}>
-            Go to the first failure: rank {failed.rank}
-          </button>
-        )}
+        <a href={href} target="_blank" rel="noreferrer">all as text</a>
+        {children}
       </div>
       <form
         class="find"
@@ -161,7 +152,7 @@ export function Log({ source, rank, size, at, failed, over, change }: {
           type="button"
           aria-pressed={log.follows}
           onClick={() => {
-            change({ rank, at: null });
+            goTo(null);
             log.setFollows(true);
             log.scrollTo(lines.length);
           }}
@@ -170,7 +161,7 @@ export function Log({ source, rank, size, at, failed, over, change }: {
         </button>
         <span role="status">{answer}</span>
       </form>
-      <div class="lines" ref={log.view} onScroll={log.scrolled} tabIndex={0} role="log" aria-live="off" aria-label={`Log of rank ${rank}`}>
+      <div class="lines" ref={log.view} onScroll={log.scrolled} tabIndex={0} role="log" aria-live="off" aria-label={title}>
         {lines.length === 0 && <p class="quiet">{size > 0 ? "" : over ? "It wrote nothing." : "It has written nothing yet."}</p>}
         <div class="all" style={{ height: `${lines.length * LINE_HEIGHT}px` }}>
           <pre style={{ transform: `translateY(${first * LINE_HEIGHT}px)` }}>

@@ -1,10 +1,11 @@
 // A part of a rank's log, a few megabytes of what may be gigabytes: it grows at either end, and forgets at the other.
-import type { Source } from "./data";
-
 const PIECE = 262_144;
 const MOST_BYTES = 4_194_304;
 const SEARCHED_AT_ONCE = 1_048_576;
 const LONGEST_LINE = 4_000;
+
+/** Bytes `from` to `to` (exclusive) of a log, or as many as there are; `at`: where they begin. */
+export type ReadLog = (from: number, to: number) => Promise<{ at: number; bytes: Uint8Array }>;
 
 export interface LogLine {
   /** Where it begins, in bytes. */
@@ -43,10 +44,7 @@ export class LogWindow {
   end = 0;
   #busy = false;
 
-  constructor(
-    private readonly source: Source,
-    readonly rank: number,
-  ) {}
+  constructor(private readonly read: ReadLog) {}
 
   /** The end of a log of `size` bytes, or what has come since. False where there was nothing to do. */
   async follow(size: number): Promise<boolean> {
@@ -64,7 +62,7 @@ export class LogWindow {
     await this.#once(async () => {
       if (this.begin === 0) return;
       const from = Math.max(0, this.begin - PIECE);
-      const { at, bytes } = await this.source.log(this.rank, from, this.begin);
+      const { at, bytes } = await this.read(from, this.begin);
       const lines = linesOf(bytes, at);
       // A piece begins in the middle of a line, which comes with the piece before.
       const cut = at > 0 ? lines.shift() : undefined;
@@ -110,7 +108,7 @@ export class LogWindow {
     // The last line may not have been whole.
     const last = this.lines.at(-1);
     const from = last?.at ?? this.end;
-    const { at, bytes } = await this.source.log(this.rank, from, to);
+    const { at, bytes } = await this.read(from, to);
     const kept = at === from ? this.lines.slice(0, -1) : [];
     if (at !== from || kept.length === 0) this.begin = at;
     this.lines = [...kept, ...linesOf(bytes, at)];
@@ -138,8 +136,7 @@ export class LogWindow {
 
 /** Where the next line with `text` begins, from `at` on or before it; null: nowhere. Letters compare without case. */
 export async function findInLog(
-  source: Source,
-  rank: number,
+  read: ReadLog,
   text: string,
   at: number,
   backwards: boolean,
@@ -152,7 +149,7 @@ export async function findInLog(
     if (stop()) return null;
     const from = backwards ? Math.max(limit, edge - SEARCHED_AT_ONCE) : Math.max(0, edge - overlap);
     const to = backwards ? edge : Math.min(limit, edge + SEARCHED_AT_ONCE);
-    const piece = await source.log(rank, from, to);
+    const piece = await read(from, to);
     if (piece.bytes.length === 0) return null;
     const letters = byteDecoder.decode(piece.bytes).toLowerCase();
     const found = backwards ? letters.lastIndexOf(wanted) : letters.indexOf(wanted, Math.max(0, edge - piece.at));

@@ -1,5 +1,5 @@
 import { render } from "preact";
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useCallback, useEffect, useMemo, useState } from "preact/hooks";
 
 import { Chart, type Look } from "./chart";
 import { type ChangeChoice, type Choice, useChoice } from "./choice";
@@ -8,7 +8,9 @@ import { embeddedSource } from "./embedded";
 import { Events } from "./events";
 import { liveSource } from "./live";
 import { Log } from "./log";
+import { type ReadLog, findInLog } from "./log_window";
 import { Ranks } from "./ranks";
+import { Service } from "./service";
 import "./style.css";
 
 function useDark(): boolean {
@@ -207,6 +209,46 @@ function Head({ source, state, job }: { source: Source; state: State; job: Job }
   );
 }
 
+const TRACEBACK = "Traceback (most recent call last)";
+const MOST_SEARCHED_FOR_TRACEBACK = 1_048_576;
+
+function RankLog({ source, state, rank, failed, at, change }: {
+  source: Source;
+  state: State;
+  rank: number;
+  /** The rank that failed first. */
+  failed: Rank | null;
+  /** From the address. */
+  at: number | null;
+  change: ChangeChoice;
+}) {
+  const read = useCallback((from: number, to: number) => source.log(rank, from, to), [source, rank]);
+  const goToFailure = async (one: Rank) => {
+    const end = one.log_end ?? state.logs.get(one.rank) ?? 0;
+    const begin = Math.max(one.log_begin, end - MOST_SEARCHED_FOR_TRACEBACK);
+    const readIts: ReadLog = (from, to) => source.log(one.rank, from, to);
+    const found = await findInLog(readIts, TRACEBACK, end, true, begin, () => false).catch(() => null);
+    change({ rank: one.rank, at: found ?? Math.max(begin, end - 1) });
+  };
+  return (
+    <Log
+      title={`Log of rank ${rank}`}
+      read={read}
+      size={state.logs.get(rank) ?? 0}
+      at={at}
+      over={state.connection === "over"}
+      goTo={(to) => change({ rank, at: to })}
+      href={`/api/ranks/${rank}/log`}
+    >
+      {failed !== null && (
+        <button type="button" class="bad" onClick={() => void goToFailure(failed)}>
+          Go to the first failure: rank {failed.rank}
+        </button>
+      )}
+    </Log>
+  );
+}
+
 function Live({ source }: { source: Source }) {
   const state = useSource(source);
   const [choice, change] = useChoice();
@@ -225,7 +267,7 @@ function Live({ source }: { source: Source }) {
           <Ranks job={job} selected={selected} select={(rank) => change({ rank, at: null })} />
           <Events events={job.events} select={(rank) => change({ rank, at: null })} />
         </div>
-        <Log key={selected} source={source} rank={selected} size={state.logs.get(selected) ?? 0} at={choice.at} failed={failed} over={state.connection === "over"} change={change} />
+        <RankLog key={selected} source={source} state={state} rank={selected} failed={failed} at={choice.at} change={change} />
       </div>
       <Charts source={source} state={state} choice={choice} change={change} />
       <details class="facts">
@@ -236,6 +278,12 @@ function Live({ source }: { source: Source }) {
   );
 }
 
+function content() {
+  const data = document.getElementById("data");
+  if (data !== null) return <Report source={embeddedSource(data.textContent ?? "")} />;
+  const kind = document.querySelector<HTMLMetaElement>('meta[name="gyre"]')?.content;
+  return kind === "service" ? <Service /> : <Live source={liveSource()} />;
+}
+
 const place = document.getElementById("page");
-const data = document.getElementById("data");
-if (place !== null) render(data !== null ? <Report source={embeddedSource(data.textContent ?? "")} /> : <Live source={liveSource()} />, place);
+if (place !== null) render(content(), place);

@@ -1,0 +1,128 @@
+// What a person does with the page of a job server (`gyre page`), in Debian's Chromium:
+//
+//   node service_checks.mjs MODULES LINK JOB_FILE SERVER_PID RESTART
+//
+// JOB_FILE: writes "line N" each second and an output file, until it is stopped. RESTART: a file whose appearance asks
+// the test for a new server after this script has killed SERVER_PID. A line of JSON for each check, {"check", "problem"}.
+import assert from "node:assert/strict";
+import { readFileSync, writeFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { join } from "node:path";
+
+const [modules, link, job_file, server, restart] = process.argv.slice(2);
+const require = createRequire(join(modules, "x.js"));
+const { chromium } = require("playwright-core");
+
+const MARKUP = "<img src=x onerror=document.title=1>";
+const browser = await chromium.launch({ executablePath: "/usr/bin/chromium", args: ["--no-sandbox", "--disable-gpu"] });
+const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, acceptDownloads: true });
+context.setDefaultTimeout(20_000);
+const page = await context.newPage();
+const faults = [];
+page.on("pageerror", (error) => faults.push(String(error)));
+
+async function until(what, holds) {
+  for (let i = 0; i < 1000; ++i) {
+    if (await holds()) return;
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+  assert.fail(`not within 20 s: ${what}`);
+}
+
+const badge = page.locator(".badge").first();
+const last_line = async () => Number(/line (\d+)/.exec((await page.locator(".line").last().textContent()) ?? "")?.[1] ?? -1);
+
+async function submit(name) {
+  await page.getByLabel(/Submit a job file/).setInputFiles(job_file);
+  await page.getByLabel("Name").fill(name);
+  await page.getByRole("button", { name: "Submit", exact: true }).click();
+  await page.getByRole("heading", { level: 1, name }).waitFor();
+}
+
+const checks = {
+  async a_job_file_is_submitted_and_runs() {
+    await page.goto(link);
+    await page.getByText("This workspace has no jobs.").waitFor();
+    await submit("first");
+    await until("it runs", async () => (await badge.textContent()) === "running");
+  },
+
+  async its_log_is_read_live() {
+    await page.getByRole("link", { name: /^stdout/ }).click();
+    await page.getByRole("heading", { name: /^stdout/ }).waitFor();
+    await until("a line", async () => (await page.locator(".line").count()) > 0 && (await last_line()) >= 0);
+    const before = await last_line();
+    await until("a later line", async () => (await last_line()) > before);
+    assert.ok((await page.locator(".lines").textContent()).includes(MARKUP));
+    assert.equal(await page.locator("img").count(), 0);
+  },
+
+  async an_output_is_downloaded() {
+    await until("it is listed", async () => (await page.getByRole("link", { name: "result.txt" }).count()) === 1);
+    const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("link", { name: "result.txt" }).click()]);
+    assert.equal(readFileSync(await download.path(), "utf8"), "a result\n");
+  },
+
+  async another_job_says_why_it_waits() {
+    await page.getByRole("link", { name: "Jobs" }).click();
+    await submit("second");
+    await until("it says why", async () => /needs 1 node; none is idle/.test(await page.locator(".verdict").first().textContent()));
+    await page.getByRole("link", { name: "Jobs" }).click();
+    await page.getByRole("row", { name: /second queued .*needs 1 node/ }).waitFor();
+  },
+
+  async nodes_name_their_jobs() {
+    await page.getByRole("link", { name: "Nodes" }).click();
+    await page.getByRole("link", { name: "default/first" }).click();
+    await page.getByRole("heading", { level: 1, name: "first" }).waitFor();
+  },
+
+  async axe_finds_no_barrier() {
+    await page.evaluate(readFileSync(require.resolve("axe-core/axe.min.js"), "utf8"));
+    const found = await page.evaluate(() => axe.run({ resultTypes: ["violations"] }));
+    const bad = found.violations.filter(({ impact }) => ["serious", "critical"].includes(impact));
+    assert.deepEqual(bad.map(({ id, nodes }) => [id, nodes.map(({ html }) => html)]), []);
+    assert.deepEqual(faults, []);
+  },
+
+  async a_server_that_goes_away_and_comes_back_is_followed() {
+    process.kill(Number(server), "SIGKILL");
+    await page.locator(".connection.lost").first().waitFor();
+    assert.equal(await badge.textContent(), "running");
+    writeFileSync(restart, "");
+    await until("nothing is lost any more", async () => (await page.locator(".connection.lost").count()) === 0);
+    const before = await last_line();
+    await until("a line that came after it", async () => (await last_line()) > before);
+  },
+
+  async a_job_is_stopped() {
+    await page.getByRole("button", { name: "Stop" }).click();
+    await page.getByRole("button", { name: "Yes, stop it" }).click();
+    await until("it has ended", async () => /^failed/.test(await badge.textContent()));
+  },
+
+  async a_job_is_cloned_and_a_mistake_is_explained() {
+    await page.getByRole("button", { name: "Clone" }).click();
+    await page.getByLabel("Job file").fill('{"properties": {"nodeCout": 1}}');
+    await page.getByRole("button", { name: "Submit", exact: true }).click();
+    await page.getByRole("alert").getByText(/nodeCout/).waitFor();
+    await page.getByRole("button", { name: "Cancel" }).click();
+    await page.getByRole("button", { name: "Clone" }).click();
+    await page.getByLabel("Name").fill("third");
+    await page.getByRole("button", { name: "Submit", exact: true }).click();
+    await page.getByRole("heading", { level: 1, name: "third" }).waitFor();
+  },
+};
+
+for (const [check, act] of Object.entries(checks)) {
+  let problem = null;
+  try {
+    await act();
+  } catch (error) {
+    const seen = await page.locator("body").innerText().catch(() => "");
+    problem = `${error.stack ?? error}\nThe page: ${seen.slice(0, 1500)}`;
+  }
+  console.log(JSON.stringify({ check, problem }));
+  if (problem !== null) break;
+}
+await browser.close();

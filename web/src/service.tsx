@@ -1,0 +1,406 @@
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+
+import { shownBytes } from "./data";
+import { Log } from "./log";
+import { type Cluster, type List, type Node, type OutputFile, type ServiceEvent, type ServiceJob, type Why, ask, readFile, usePoll } from "./service_data";
+
+const LIST_MS = 3_000;
+const JOB_MS = 2_000;
+const LOG_MS = 1_000;
+/** What the server keeps of a job beside what was submitted. */
+const NOT_SUBMITTED = ["creationTime", "executionInfo", "executionState", "executionStateTransitionTime", "jobOutputDirectoryPathSegment", "provisioningState", "provisioningStateTransitionTime"];
+
+type Place = { view: "jobs"; workspace: string } | { view: "job"; workspace: string; path: string; file: string | null } | { view: "nodes"; workspace: string };
+
+/** "#/WORKSPACE", "#/WORKSPACE/nodes", "#/WORKSPACE/jobs/EXPERIMENT/JOB/FILE". */
+function placeOf(hash: string): Place {
+  const [workspace = "default", view, experiment, job, file] = hash.slice(2).split("/").filter((part) => part !== "").map(decodeURIComponent);
+  if (view === "nodes") return { view: "nodes", workspace };
+  if (view === "jobs" && experiment !== undefined && job !== undefined) {
+    const path = `/workspaces/${encodeURIComponent(workspace)}/experiments/${encodeURIComponent(experiment)}/jobs/${encodeURIComponent(job)}`;
+    return { view: "job", workspace, path, file: file ?? null };
+  }
+  return { view: "jobs", workspace };
+}
+
+function addressOf(...parts: string[]): string {
+  return `#/${parts.map(encodeURIComponent).join("/")}`;
+}
+
+function addressOfJob(workspace: string, job: ServiceJob, ...more: string[]): string {
+  return addressOf(workspace, "jobs", experimentOf(job), job.name, ...more);
+}
+
+function experimentOf(job: ServiceJob): string {
+  return decodeURIComponent(job.id.split("/")[4] ?? "default");
+}
+
+function usePlace(): Place {
+  const [hash, setHash] = useState(location.hash);
+  useEffect(() => {
+    const follow = () => setHash(location.hash);
+    addEventListener("hashchange", follow);
+    return () => removeEventListener("hashchange", follow);
+  }, []);
+  return useMemo(() => placeOf(hash), [hash]);
+}
+
+function time(text: string | null): string {
+  return text === null ? "" : new Date(text).toLocaleString();
+}
+
+function lasted(job: ServiceJob): string {
+  const { startTime, endTime } = job.properties.executionInfo;
+  if (startTime === null) return "";
+  const seconds = Math.max(0, Math.round(((endTime === null ? Date.now() : Date.parse(endTime)) - Date.parse(startTime)) / 1000));
+  const minutes = Math.floor(seconds / 60);
+  return minutes >= 60 ? `${Math.floor(minutes / 60)} h ${minutes % 60} min` : minutes > 0 ? `${minutes} min ${seconds % 60} s` : `${seconds} s`;
+}
+
+function stateOf(job: ServiceJob): string {
+  const { executionState, executionInfo } = job.properties;
+  return executionState === "failed" && executionInfo.exitCode !== null ? `failed, exit code ${executionInfo.exitCode}` : executionState;
+}
+
+const BADGES: Record<ServiceJob["properties"]["executionState"], string> = { queued: "stopped", running: "running", terminating: "late", succeeded: "ended", failed: "failed" };
+
+function Badge({ job }: { job: ServiceJob }) {
+  return <span class={`badge ${BADGES[job.properties.executionState]}`}>{stateOf(job)}</span>;
+}
+
+function Problem({ error }: { error: string | null }) {
+  return <p class={error === null ? "connection" : "connection lost"} role="status">{error ?? ""}</p>;
+}
+
+/** Why it waits: asked for each queued job by itself. */
+function Reason({ job }: { job: ServiceJob }) {
+  const why = usePoll<Why>(job.properties.executionState === "queued" ? `${job.id}/why` : null, LIST_MS);
+  const failure = job.properties.executionInfo.errors[0]?.message ?? "";
+  return <>{job.properties.executionState === "queued" ? (why.value?.message ?? "") : failure}</>;
+}
+
+/** A job.json, from a file or another job, on its way to the server. */
+interface Draft {
+  name: string;
+  experiment: string;
+  text: string;
+}
+
+function draftOf(job: ServiceJob): Draft {
+  const properties = Object.fromEntries(Object.entries(job.properties).filter(([key]) => !NOT_SUBMITTED.includes(key)));
+  return { name: `${job.name.slice(0, 56)}-again`, experiment: experimentOf(job), text: JSON.stringify({ properties }, null, 2) };
+}
+
+/** Error for a file that is not JSON: YAML is for the server alone to read. */
+function withCluster(text: string, cluster: string): string {
+  let file: { properties?: Record<string, unknown> };
+  try {
+    file = JSON.parse(text) as typeof file;
+  } catch {
+    throw new Error("The file is not JSON: name the cluster in it, and choose \u201cas the file says\u201d.");
+  }
+  return JSON.stringify({ ...file, properties: { ...file.properties, cluster: { id: cluster } } });
+}
+
+function Submit({ workspace, draft, close }: { workspace: string; draft: Draft; close: () => void }) {
+  const [name, setName] = useState(draft.name);
+  const [text, setText] = useState(draft.text);
+  const [error, setError] = useState("");
+  const clusters = usePoll<List<Cluster>>(`/workspaces/${encodeURIComponent(workspace)}/clusters`, 30_000);
+  const names = (clusters.value?.value ?? []).map((one) => one.name);
+  const [chosen, setChosen] = useState<string | null>(null);
+  // A file that names none gets the workspace's only one, as from `gyre job submit`.
+  const cluster = chosen ?? (names.length === 1 && !/"?cluster"?\s*:/.test(draft.text) ? (names[0] ?? "") : "");
+  const dialog = useRef<HTMLDialogElement>(null);
+  useEffect(() => dialog.current?.showModal(), []);
+  const submit = async () => {
+    const parent = `/workspaces/${encodeURIComponent(workspace)}/experiments/${encodeURIComponent(draft.experiment)}`;
+    try {
+      const body = cluster === "" ? text : withCluster(text, cluster);
+      await ask(parent, { method: "PUT" });
+      const job = await ask<ServiceJob>(`${parent}/jobs/${encodeURIComponent(name)}`, { method: "PUT", body });
+      close();
+      location.hash = addressOfJob(workspace, job);
+    } catch (failure) {
+      setError(failure instanceof Error ? failure.message : String(failure));
+    }
+  };
+  return (
+    <dialog ref={dialog} onClose={close} aria-label="Submit a job">
+      <form
+        class="submit"
+        onSubmit={(event) => {
+          event.preventDefault();
+          void submit();
+        }}
+      >
+        <h2>Submit a job</h2>
+        <label>
+          Name
+          <input value={name} required pattern="[A-Za-z0-9_\-]{1,64}" onInput={(event) => setName(event.currentTarget.value)} />
+        </label>
+        <label>
+          Cluster
+          <select value={cluster} onChange={(event) => setChosen(event.currentTarget.value)}>
+            <option value="">as the file says</option>
+            {names.map((one) => <option key={one} value={one}>{one}</option>)}
+          </select>
+        </label>
+        <label>
+          Job file
+          <textarea rows={16} value={text} spellcheck={false} onInput={(event) => setText(event.currentTarget.value)} />
+        </label>
+        <p class="connection says" role="alert">{error}</p>
+        <div class="title">
+          <button type="submit">Submit</button>
+          <button type="button" onClick={close}>Cancel</button>
+        </div>
+      </form>
+    </dialog>
+  );
+}
+
+function Jobs({ workspace, open }: { workspace: string; open: (draft: Draft) => void }) {
+  const jobs = usePoll<List<ServiceJob>>(`/workspaces/${encodeURIComponent(workspace)}/jobs?order=newest&maxresults=100`, LIST_MS);
+  const take = async (file: File | undefined) => {
+    if (file === undefined) return;
+    const name = file.name.replace(/\.[^.]*$/, "").replace(/[^A-Za-z0-9_-]/g, "-").slice(0, 40);
+    open({ name: `${name}-${Date.now().toString(36)}`, experiment: "default", text: await file.text() });
+  };
+  return (
+    <section
+      class="panel"
+      aria-labelledby="jobs"
+      onDragOver={(event) => event.preventDefault()}
+      onDrop={(event) => {
+        event.preventDefault();
+        void take(event.dataTransfer?.files[0]);
+      }}
+    >
+      <div class="title">
+        <h2 id="jobs">Jobs</h2>
+        <label class="file">
+          Submit a job file, or drop it here
+          <input
+            type="file"
+            accept=".json,.yaml,.yml"
+            onChange={(event) => {
+              void take(event.currentTarget.files?.[0]);
+              event.currentTarget.value = "";
+            }}
+          />
+        </label>
+      </div>
+      <Problem error={jobs.error} />
+      {jobs.value !== null && jobs.value.value.length === 0 && <p class="quiet">This workspace has no jobs.</p>}
+      <div class="wide" tabIndex={0} role="region" aria-label="Table of jobs">
+        <table>
+          <thead>
+            <tr>{["Job", "State", "Nodes", "Cluster", "By", "Submitted", "Runs for", "Why"].map((head) => <th key={head} scope="col">{head}</th>)}</tr>
+          </thead>
+          <tbody>
+            {(jobs.value?.value ?? []).map((job) => (
+              <tr key={job.id}>
+                <th scope="row"><a href={addressOfJob(workspace, job)}>{job.name}</a></th>
+                <td><Badge job={job} /></td>
+                <td>{job.properties.nodeCount}</td>
+                <td>{job.properties.cluster.id}</td>
+                <td>{job.gyre.submitter}</td>
+                <td>{time(job.properties.creationTime)}</td>
+                <td>{lasted(job)}</td>
+                <td><Reason job={job} /></td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+      {jobs.value?.nextLink !== null && jobs.value !== null && <p class="quiet">and older ones</p>}
+    </section>
+  );
+}
+
+function JobEvents({ path }: { path: string }) {
+  const events = usePoll<List<ServiceEvent>>(`${path}/events?maxresults=200`, JOB_MS);
+  return (
+    <section class="panel" aria-labelledby="events">
+      <h2 id="events">Events</h2>
+      <ol class="events" tabIndex={0} aria-label="Events, the newest first">
+        {[...(events.value?.value ?? [])].reverse().map((event) => (
+          <li key={event.sequence} class={event.to === "failed" ? "failed" : ""}>
+            <time dateTime={event.time}>{new Date(event.time).toLocaleTimeString()}</time>
+            <span>{[`${event.subject} ${event.to}`, event.message].filter((word) => word !== "").join(": ")}</span>
+          </li>
+        ))}
+      </ol>
+    </section>
+  );
+}
+
+function Outputs({ job }: { job: ServiceJob }) {
+  const ids = (job.properties.outputDirectories ?? []).map(({ id }) => id);
+  return <>{ids.map((id) => <Output key={id} job={job} id={id} />)}</>;
+}
+
+function Output({ job, id }: { job: ServiceJob; id: string }) {
+  const [below, setBelow] = useState("");
+  const query = new URLSearchParams({ outputdirectoryid: id, ...(below === "" ? {} : { directory: below }) });
+  const files = usePoll<List<OutputFile>>(`${job.id}/files?${query.toString()}`, JOB_MS);
+  return (
+    <section class="panel" aria-label={`Output ${id}`}>
+      <h2>{`Output ${id}${below === "" ? "" : `/${below}`}`}</h2>
+      <ul class="files">
+        {below !== "" && <li><button type="button" class="plain" onClick={() => setBelow(below.split("/").slice(0, -1).join("/"))}>..</button></li>}
+        {(files.value?.value ?? []).map((file) => (
+          <li key={file.name}>
+            {file.downloadUrl === null ? (
+              <button type="button" class="plain" onClick={() => setBelow(below === "" ? file.name : `${below}/${file.name}`)}>{`${file.name}/`}</button>
+            ) : (
+              <a href={`/service${file.downloadUrl}`} download={file.name}>{file.name}</a>
+            )}
+            <span class="quiet">{file.properties.contentLength === undefined ? "" : shownBytes(file.properties.contentLength)}</span>
+          </li>
+        ))}
+      </ul>
+      {files.error !== null && <p class="quiet">{files.error}</p>}
+    </section>
+  );
+}
+
+function Logs({ workspace, job, chosen }: { workspace: string; job: ServiceJob; chosen: string | null }) {
+  const files = usePoll<List<OutputFile>>(`${job.id}/files`, LOG_MS);
+  const listed = (files.value?.value ?? []).filter((file) => file.downloadUrl !== null);
+  const largest = [...listed].sort((a, b) => (b.properties.contentLength ?? 0) - (a.properties.contentLength ?? 0));
+  const file = listed.find(({ name }) => name === chosen) ?? listed.find(({ name }) => name.startsWith("stdout")) ?? largest[0];
+  const [at, setAt] = useState<number | null>(null);
+  const url = file?.downloadUrl ?? null;
+  const read = useMemo(() => readFile(url ?? ""), [url]);
+  useEffect(() => setAt(null), [url]);
+  if (file === undefined || url === null) {
+    return <section class="panel"><h2>Logs</h2><p class="quiet">{job.properties.executionState === "queued" ? "The job has not started." : "There are no logs."}</p></section>;
+  }
+  return (
+    <div class="logs">
+      <nav class="tabs" aria-label="Log files">
+        {listed.map(({ name, properties }) => (
+          <a key={name} href={addressOfJob(workspace, job, name)} aria-current={name === file.name ? "true" : undefined}>
+            {name} <span class="quiet">{shownBytes(properties.contentLength ?? 0)}</span>
+          </a>
+        ))}
+      </nav>
+      <Log key={url} title={file.name} read={read} size={file.properties.contentLength ?? 0} at={at} over={files.value?.complete === true} goTo={setAt} href={`/service${url}`} />
+    </div>
+  );
+}
+
+function JobPage({ workspace, path, file, open }: { workspace: string; path: string; file: string | null; open: (draft: Draft) => void }) {
+  const job = usePoll<ServiceJob>(path, JOB_MS);
+  const why = usePoll<Why>(`${path}/why`, JOB_MS);
+  const [stopping, setStopping] = useState<string | null>(null);
+  const one = job.value;
+  useEffect(() => {
+    if (one !== null) document.title = `${stateOf(one)}: ${one.name}`;
+  }, [one]);
+  if (one === null) return <Problem error={job.error ?? ""} />;
+  const runs = ["queued", "running"].includes(one.properties.executionState);
+  const stop = async () => {
+    try {
+      await ask(`${path}/terminate`, { method: "POST" });
+      setStopping(null);
+      job.again();
+    } catch (error) {
+      setStopping(error instanceof Error ? error.message : String(error));
+    }
+  };
+  return (
+    <>
+      <div class="title">
+        <h1 title={one.name}>{one.name}</h1>
+        <Badge job={one} />
+        <span>{[time(one.properties.executionInfo.startTime), lasted(one)].filter((word) => word !== "").join(", ")}</span>
+        {runs && stopping === null && <button type="button" onClick={() => setStopping("")}>Stop</button>}
+        {runs && stopping !== null && <button type="button" class="bad" onClick={() => void stop()}>Yes, stop it</button>}
+        {stopping !== null && runs && <button type="button" onClick={() => setStopping(null)}>No</button>}
+        <button type="button" onClick={() => open(draftOf(one))}>Clone</button>
+      </div>
+      <Problem error={job.error ?? (stopping === "" ? null : stopping)} />
+      <p class="verdict" role="status">{why.value?.message ?? ""}</p>
+      {one.properties.executionInfo.errors.map((error, i) => <p key={i} class="verdict says">{error.message ?? ""}</p>)}
+      <div class="live">
+        <div class="side">
+          <JobEvents path={path} />
+          <Outputs job={one} />
+        </div>
+        <Logs workspace={workspace} job={one} chosen={file} />
+      </div>
+      <details class="facts">
+        <summary>The job's properties</summary>
+        <pre tabIndex={0}>{JSON.stringify(one.properties, null, 2)}</pre>
+      </details>
+    </>
+  );
+}
+
+function ClusterNodes({ workspace, cluster }: { workspace: string; cluster: Cluster }) {
+  const nodes = usePoll<List<Node>>(`/workspaces/${encodeURIComponent(workspace)}/clusters/${encodeURIComponent(cluster.name)}/nodes`, LIST_MS);
+  return (
+    <section class="panel" aria-label={`Cluster ${cluster.name}`}>
+      <h2>{cluster.name}</h2>
+      <p class="quiet">{`${cluster.properties.allocationState}, ${cluster.properties.currentNodeCount} nodes`}</p>
+      {cluster.properties.errors.map((error, i) => <p key={i} class="verdict says">{error.message ?? ""}</p>)}
+      <ul class="files">
+        {(nodes.value?.value ?? []).map((node) => (
+          <li key={node.nodeId}>
+            <b>{node.nodeId}</b>
+            <span>{node.state}</span>
+            {node.job !== null && <a href={addressOf(workspace, "jobs", ...node.job.split("/"))}>{node.job}</a>}
+            {node.gpus > 0 && <span class="quiet">{`${node.gpus} GPUs`}</span>}
+            {node.problem !== null && <span class="says">{node.problem}</span>}
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+function Nodes({ workspace }: { workspace: string }) {
+  const clusters = usePoll<List<Cluster>>(`/workspaces/${encodeURIComponent(workspace)}/clusters`, LIST_MS);
+  return (
+    <>
+      <Problem error={clusters.error} />
+      {clusters.value?.value.length === 0 && <p class="quiet">This workspace has no cluster.</p>}
+      <div class="runs">{(clusters.value?.value ?? []).map((cluster) => <ClusterNodes key={cluster.name} workspace={workspace} cluster={cluster} />)}</div>
+    </>
+  );
+}
+
+export function Service() {
+  const place = usePlace();
+  const workspaces = usePoll<List<{ name: string }>>("/workspaces", 30_000);
+  const [draft, setDraft] = useState<Draft | null>(null);
+  const names = (workspaces.value?.value ?? []).map(({ name }) => name);
+  const { workspace } = place;
+  useEffect(() => {
+    if (place.view !== "job") document.title = `Gyre: ${place.view}`;
+  }, [place.view]);
+  const current = (view: Place["view"]) => (place.view === view ? "page" : undefined);
+  return (
+    <main>
+      <header class="title">
+        <nav class="tabs" aria-label="Views">
+          <a href={addressOf(workspace)} aria-current={current("jobs")}>Jobs</a>
+          <a href={addressOf(workspace, "nodes")} aria-current={current("nodes")}>Nodes</a>
+        </nav>
+        <label class="file">
+          Workspace
+          <select value={workspace} onChange={(event) => (location.hash = addressOf(event.currentTarget.value))}>
+            {[...new Set([workspace, ...names])].map((name) => <option key={name} value={name}>{name}</option>)}
+          </select>
+        </label>
+      </header>
+      {place.view === "jobs" && <Jobs key={workspace} workspace={workspace} open={setDraft} />}
+      {place.view === "job" && <JobPage key={place.path} workspace={workspace} path={place.path} file={place.file} open={setDraft} />}
+      {place.view === "nodes" && <Nodes key={workspace} workspace={workspace} />}
+      {draft !== null && <Submit workspace={workspace} draft={draft} close={() => setDraft(null)} />}
+    </main>
+  );
+}

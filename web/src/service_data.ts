@@ -1,0 +1,133 @@
+// A job server, through the door of `gyre page`: its own interface (gyre/jobs/http/interface.h) below /service. Nothing
+// is pushed; whoever looks asks again.
+import { useEffect, useRef, useState } from "preact/hooks";
+
+import type { ReadLog } from "./log_window";
+
+export interface ServiceJob {
+  id: string;
+  name: string;
+  gyre: { attempts: number; submitter: string };
+  properties: {
+    cluster: { id: string };
+    creationTime: string;
+    executionInfo: { startTime: string | null; endTime: string | null; exitCode: number | null; errors: { message?: string }[] };
+    executionState: "queued" | "running" | "terminating" | "succeeded" | "failed";
+    nodeCount: number;
+    outputDirectories?: { id: string }[];
+    [other: string]: unknown;
+  };
+}
+
+export interface Why {
+  message: string;
+  expectedStart: string | null;
+  remedies: string[];
+}
+
+export interface ServiceEvent {
+  sequence: number;
+  time: string;
+  subject: string;
+  from: string;
+  to: string;
+  reason: string;
+  message: string;
+}
+
+export interface OutputFile {
+  name: string;
+  fileType: "file" | "directory";
+  downloadUrl: string | null;
+  properties: { contentLength?: number; lastModified: string };
+}
+
+export interface Cluster {
+  name: string;
+  properties: { allocationState: string; currentNodeCount: number; errors: { message?: string }[] };
+}
+
+export interface Node {
+  nodeId: string;
+  state: string;
+  job: string | null;
+  gpus: number;
+  problem: string | null;
+}
+
+export interface List<Item> {
+  value: Item[];
+  nextLink: string | null;
+  complete?: boolean;
+}
+
+/** What the server has answered, in its own words. */
+export class ServiceError extends Error {
+  constructor(
+    readonly status: number,
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
+export async function ask<Answer>(path: string, options: RequestInit = {}): Promise<Answer> {
+  const answer = await fetch(`/service${path}`, options);
+  const text = await answer.text();
+  if (answer.ok) return (text === "" ? {} : JSON.parse(text)) as Answer;
+  let words = `${answer.status} ${answer.statusText}`;
+  try {
+    const { error } = JSON.parse(text) as { error: { message: string; details: { message: string; target: string }[] } };
+    words = [error.message, ...error.details.map(({ message, target }) => `${target}: ${message}`)].join("\n");
+  } catch {
+    // Not one of the server's; the status says what there is.
+  }
+  throw new ServiceError(answer.status, words);
+}
+
+export interface Polled<Answer> {
+  value: Answer | null;
+  error: string | null;
+  again: () => void;
+}
+
+/** What a path answers, asked again every `everyMs` while somebody looks; the last answer stays when one fails. */
+export function usePoll<Answer>(path: string | null, everyMs: number): Polled<Answer> {
+  const [state, setState] = useState<{ path: string | null; value: Answer | null; error: string | null }>({ path: null, value: null, error: null });
+  const askNow = useRef(() => {});
+  useEffect(() => {
+    if (path === null) return;
+    let ended = false;
+    let timer = 0;
+    const look = async () => {
+      clearTimeout(timer);
+      if (document.visibilityState === "visible") {
+        try {
+          const value = await ask<Answer>(path);
+          if (!ended) setState({ path, value, error: null });
+        } catch (error) {
+          const words = error instanceof ServiceError ? error.message : "The connection was lost, and this is the last that came; reconnecting …";
+          if (!ended) setState((before) => ({ path, value: before.path === path ? before.value : null, error: words }));
+        }
+      }
+      if (!ended) timer = setTimeout(() => void look(), everyMs);
+    };
+    askNow.current = () => void look();
+    void look();
+    return () => {
+      ended = true;
+      clearTimeout(timer);
+    };
+  }, [path, everyMs]);
+  const isCurrent = state.path === path;
+  return { value: isCurrent ? state.value : null, error: isCurrent ? state.error : null, again: () => askNow.current() };
+}
+
+export function readFile(url: string): ReadLog {
+  return async (from, to) => {
+    if (to <= from) return { at: from, bytes: new Uint8Array() };
+    const answer = await fetch(`/service${url}`, { headers: { Range: `bytes=${from}-${to - 1}` } });
+    if (!answer.ok) throw new Error(`${url}: ${answer.status}`);
+    return { at: from, bytes: new Uint8Array(await answer.arrayBuffer()) };
+  };
+}
