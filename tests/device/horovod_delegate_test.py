@@ -14,7 +14,7 @@ import pytest
 import sim_device
 import torch
 from checks import RunChecks, each, run_each
-from gyre.errors import MismatchError
+from gyre.errors import CallOrderError, MismatchError
 from gyre.torch import _device_buckets
 from horovod_on_device import leave, own_device, values
 from ranks_fixture import RunRanks
@@ -118,8 +118,27 @@ def a_disagreement_is_one_error_on_all_ranks() -> None:
 
 def a_tensor_on_the_cpu_does_not_meet_tensors_of_devices() -> None:
     tensor = values(3) if hvd.rank() == 1 else values(3).to(own_device())
-    with pytest.raises(MismatchError, match=r"what exchanges the tensor differs: .* on a device, by the device's own"):
+    differs = (
+        r"what exchanges the tensor differs: .* on a device, by the device's own.* on ranks 0, 2; .* in host memory"
+    )
+    with pytest.raises(MismatchError, match=rf"{differs}.* \(of a tensor on the CPU, .*\) on rank 1;"):
         hvd.allreduce(tensor, name="x")
+
+
+def a_parameter_that_moves_is_named() -> None:
+    layer = nn.Linear(2, 1, bias=False).to(own_device())
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(layer.parameters(), lr=0.5), layer.named_parameters())
+
+    def step() -> None:
+        optimizer.zero_grad()
+        layer(torch.ones(1, 2).to(layer.weight.device)).sum().backward()
+        optimizer.step()
+
+    step()
+    torch.utils.swap_tensors(layer.weight, nn.Parameter(layer.weight.detach().cpu()))
+    with pytest.raises(CallOrderError, match=rf"parameter 'weight' is on cpu now; .* on {own_device()}, where it was"):
+        step()
+    hvd.barrier()
 
 
 def ranks_that_have_joined_take_no_part() -> None:
@@ -293,6 +312,7 @@ CHECKS: list[Callable[[], None]] = [
     *sim_device.simulated_only([a_tensor_on_another_device_of_one_rank_meets_the_others, nothing_waits_on_the_host]),
     a_disagreement_is_one_error_on_all_ranks,
     a_tensor_on_the_cpu_does_not_meet_tensors_of_devices,
+    a_parameter_that_moves_is_named,
     results_wait_for_the_tensors_and_for_the_library,
     a_tensor_freed_after_its_call_is_not_given_to_others,
     a_freed_result_is_not_given_to_others_before_it_was_read,

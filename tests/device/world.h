@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -68,6 +69,8 @@ class World {
   /// Like the next, throws what the first step that failed has thrown, at this wait and all later ones.
   void wait_on_host(Position target);
   void wait_on_host_for_device(int device);
+  /// A device runs some time also if nobody waits for it: what was queued before kLongestLaziness is then run first, as
+  /// far as that needs no other process.
   bool reached(Position target);
   /// Runs what stands before and in `target`, without counting as a wait of the program. For the delegate's own thread.
   void run_blocking(Position target) { drain(target); }
@@ -88,11 +91,13 @@ class World {
  private:
   static constexpr size_t kBytesPerDevice = size_t{1} << 30;
   static constexpr size_t kRounding = 512;
+  static constexpr std::chrono::milliseconds kLongestLaziness{400};
 
   struct Step {
     std::function<void()> run;
     std::optional<Position> wait;
     bool blocks = false;
+    std::chrono::steady_clock::time_point queued = std::chrono::steady_clock::now();
   };
   struct Queue {
     std::deque<Step> steps;

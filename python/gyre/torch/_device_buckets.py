@@ -17,6 +17,7 @@ from gyre._job.compression import wire_format_of
 from gyre._operations import Kind
 from gyre._runtime import Runtime
 from gyre.core import _core
+from gyre.errors import CallOrderError
 from gyre.torch import _staged
 from gyre.torch._delegate import delegate_of
 from gyre.torch._delegated import allreduce
@@ -120,6 +121,7 @@ class _Bucket:
         self._gradients: dict[int, torch.Tensor] = {}
         self._streams: dict[torch.Stream, None] = {}  # Where they were computed.
         self._places: dict[int, tuple[int, torch.Tensor]] = {}
+        self._device = slots[0].parameter.device
         elements = 0
         for slot in slots:
             self._places[slot.index] = elements, slot.wire
@@ -127,6 +129,12 @@ class _Bucket:
         self._reduced: torch.Tensor | None = None
 
     def take(self, index: int, gradient: torch.Tensor) -> None:
+        if gradient.device != self._device:
+            name = next(slot.name for slot in self.slots if slot.index == index)
+            raise CallOrderError(
+                f"parameter '{name}' is on {gradient.device} now; its DistributedOptimizer exchanges its gradient on "
+                f"{self._device}, where it was in the first step: move the model back, or wrap the optimizer anew"
+            )
         self._gradients[index] = gradient.to_dense() if gradient.is_sparse else gradient
         self._streams[torch.accelerator.current_stream(gradient.device)] = None
 
@@ -135,15 +143,14 @@ class _Bucket:
 
     def pack(self) -> torch.Tensor:
         """All gradients in one tensor, made on the current stream."""
-        device = self.slots[0].parameter.device
-        stream = torch.accelerator.current_stream(device)
+        stream = torch.accelerator.current_stream(self._device)
         for other in self._streams:
             if other != stream:
                 staging.wait_on_device(stream, other.record_event())
         # All of them: the first step's are taken in step(), whose stream need not be that of backward().
         for gradient in self._gradients.values():
             staging.note_use(gradient, stream)
-        parts = [_in_memory_order(self._gradients.get(slot.index), slot) for slot in self.slots]
+        parts = [_in_memory_order(self._gradients.get(slot.index), slot, self._device) for slot in self.slots]
         self._gradients.clear()
         self._streams.clear()
         with torch.no_grad():
@@ -165,11 +172,11 @@ class _Bucket:
         self._reduced = None
 
 
-def _in_memory_order(gradient: torch.Tensor | None, slot: Slot) -> torch.Tensor:
+def _in_memory_order(gradient: torch.Tensor | None, slot: Slot, device: torch.device) -> torch.Tensor:
     """Its elements in one dimension, in the order of the parameter's memory."""
     wire = slot.wire
     if gradient is None:
-        return torch.zeros(wire.numel(), dtype=wire.dtype, device=slot.parameter.device)
+        return torch.zeros(wire.numel(), dtype=wire.dtype, device=device)
     own = gradient.detach().resolve_neg()
     if own.dtype != wire.dtype or own.stride() != wire.stride():
         own = torch.empty_strided(wire.shape, wire.stride(), dtype=wire.dtype, device=own.device).copy_(own)

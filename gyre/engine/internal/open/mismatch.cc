@@ -45,7 +45,11 @@ std::optional<Difference> difference(const Signature& a, const Signature& b) {
   if (a.kind == OperationKind::kBarrier) return std::nullopt;
   if (a.elsewhere != b.elsewhere) {
     const auto text = [](const Signature& s) {
-      return fmt::format("{} {}", call_of(s), s.elsewhere ? "on a device, by the device's own library" : "by Gyre");
+      // The signature of one in host memory does not say which of these it is.
+      return fmt::format("{} {}", call_of(s),
+                         s.elsewhere ? "on a device, by the device's own library"
+                                     : "in host memory, by Gyre (of a tensor on the CPU, or in a call with tensors of "
+                                       "several devices)");
     };
     return Difference{"what exchanges the tensor", text(a), text(b)};
   }
