@@ -54,8 +54,14 @@ def register_loop(loop: CodeType, is_idle: Callable[[FrameType], bool]) -> None:
     _own_loops[loop] = is_idle
 
 
+# Each returns the numbers of threads that a library has started for itself.
+_library_threads: list[Callable[[], list[int]]] = []
+register_library_threads = _library_threads.append
+
+
 def threads() -> list[tuple[int, str, bool]]:
-    """All threads that run Python: their number, their name and place, and whether they only serve a library."""
+    """All threads that run Python: their number, their name and place, and whether they only serve a library; and those
+    of others that are known to do so."""
     frames = sys._current_frames()
     frames.pop(threading.get_ident(), None)
     found = [
@@ -69,7 +75,8 @@ def threads() -> list[tuple[int, str, bool]]:
     ]
     # It runs in the main thread, even while that waits. Whether a timer runs is of no use: it may just have expired.
     alarm = callable(signal.getsignal(signal.SIGALRM))
-    return [*found, *([(0, "the program's handler of SIGALRM", False)] if alarm else [])]
+    found += [(0, "the program's handler of SIGALRM", False)] if alarm else []
+    return found + [(number, "of a library", True) for numbers in _library_threads for number in numbers()]
 
 
 def _serves_library(thread: threading.Thread, frames: dict[int, FrameType]) -> bool:

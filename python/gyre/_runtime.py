@@ -119,6 +119,8 @@ class Runtime:
         for kept in self.kept_by_interfaces.values():
             getattr(kept, "shutdown", lambda: None)()
         self.core.shutdown()
+        for kept in self.kept_by_interfaces.values():
+            getattr(kept, "join_threads", lambda: None)()
         for exchange in self.exchanges():
             if exchange.runtime is self:
                 exchange.end_with_runtime()

@@ -12,6 +12,7 @@
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -35,18 +36,22 @@ class Mailbox {
   Mailbox(const c10::intrusive_ptr<c10d::Store>& store, milliseconds timeout)
       : store_(store->clone()), timeout_(timeout) {}
 
-  void post(const std::string& key, const Bytes& bytes) { store_->set(key, bytes); }
-  void forget(const std::string& key) { store_->deleteKey(key); }
+  void post(const std::string& key, const Bytes& bytes) {
+    connected([&] { store_->set(key, bytes); });
+  }
+  void forget(const std::string& key) {
+    connected([&] { store_->deleteKey(key); });
+  }
 
   /// Waits until it is there, as a kernel of NCCL does; ends after the time limit, or when the group is closed.
   Bytes fetch(const std::string& key) {
     const auto until = std::chrono::steady_clock::now() + timeout_;
-    while (!store_->check({key})) {
+    while (!connected([&] { return store_->check({key}); })) {
       if (closed_) throw Closed{};
       TORCH_CHECK(std::chrono::steady_clock::now() < until, "standin: no ", key, " within ", timeout_.count(), " ms");
       std::this_thread::sleep_for(kPause);
     }
-    return store_->get(key);
+    return connected([&] { return store_->get(key); });
   }
 
   /// Returns when all ranks have called it with this name.
@@ -57,13 +62,28 @@ class Mailbox {
   }
 
   void close() { closed_ = true; }
+  /// What waits for a rank that has gone needs to wait no longer.
+  void leave() { leaves_ = true; }
 
   std::string last_posted;
 
  private:
+  /// A rank that has gone may take the store with it. A kernel of NCCL sees nothing of that, and waits.
+  template <typename Use>
+  std::invoke_result_t<Use> connected(const Use& use) {
+    try {
+      return use();
+    } catch (const c10::DistNetworkError&) {
+      const auto until = std::chrono::steady_clock::now() + timeout_;
+      while (!closed_ && !leaves_ && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(kPause);
+      if (closed_) throw Closed{};
+      throw;
+    }
+  }
+
   c10::intrusive_ptr<c10d::Store> store_;
   milliseconds timeout_;
-  std::atomic<bool> closed_{false};
+  std::atomic<bool> closed_{false}, leaves_{false};
 };
 
 /// The stream of one device, and the thread that runs it where nobody waits for it.

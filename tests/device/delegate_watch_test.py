@@ -50,14 +50,20 @@ def body_on_a_device_that_hangs() -> None:
     join()
     if hvd.rank() == 1:
         sim_device.load().hang(own_device().index)
-    hvd.allreduce(torch.ones(3, device=own_device()), name="the gradients")
-    warning = said("the device of rank 1 has not finished it")
+    warnings: list[str] = []
+
+    def run() -> None:
+        hvd.allreduce(torch.ones(3, device=own_device()), name="the gradients")
+        warnings.append(said("the device of rank 1 has not finished it"))
+        said("nobody says this")
+
+    with pytest.raises(Error, match="has not finished it after"):
+        run()
+    [warning] = warnings
     assert "the gradients" in warning
     assert "all 3 ranks have called it" in warning
     assert "the network hangs, not the program" in warning
-    said("after 3 s")
-    failure = failure_of_a_call()
-    assert "has not finished it after" in str(failure), failure
+    assert "has not finished it after" in str(failure_of_a_call())
     leave_together()
 
 
@@ -65,6 +71,22 @@ def body_on_a_device_that_hangs() -> None:
 def test_a_device_that_hangs_is_told_from_a_program_that_does(run_ranks: RunRanks) -> None:
     limits = {"GYRE_STALL_WARNING_SECONDS": "1", "GYRE_STALL_FAILURE_SECONDS": "3"}
     run_ranks(SIZE, body_on_a_device_that_hangs, environment={**ENVIRONMENT, **limits})
+
+
+def body_of_a_rank_that_sleeps() -> None:
+    """After a call of which nobody has read the result."""
+    join()
+    hvd.allreduce(torch.ones(3, device=own_device()), name="an earlier one")
+    if hvd.rank() == 1:
+        said("missing: rank 1")
+        time.sleep(1)
+    hvd.allreduce(torch.ones(3, device=own_device()), name="the next one")
+
+
+def test_a_rank_that_sleeps_is_no_device_that_hangs(run_ranks: RunRanks) -> None:
+    limits = {"GYRE_STALL_WARNING_SECONDS": "1"}
+    outcomes = run_ranks(SIZE, body_of_a_rank_that_sleeps, environment={**ENVIRONMENT, **limits})
+    assert not any("hangs" in outcome.output for outcome in outcomes), outcomes
 
 
 def body_of_a_rank_that_dies_before_its_call() -> None:

@@ -166,6 +166,7 @@ class StandIn final : public c10d::Backend {
   }
   /// When what is queued has run. Idempotent. Thread-safe, as abort() is: NCCL's are called while a call is under way.
   void shutdown() override {
+    mailbox_->leave();
     std::map<int, std::unique_ptr<Communication>> ended;
     std::unique_ptr<Watchdog> watchdog;  // Ends before what it watches.
     const std::lock_guard lock(mutex_);

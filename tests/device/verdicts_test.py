@@ -3,8 +3,10 @@ be named, by one message, before the library's own limit. On the simulated devic
 
 from __future__ import annotations
 
+import functools
 import os
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -30,24 +32,30 @@ def join(timeout: float = 60) -> None:
     first.cpu()  # Under the lazy schedule nothing runs before somebody waits.
 
 
-def failure_of_the_group() -> BaseException:
-    """What the next calls raise."""
-    until = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until:
-        try:
-            dist.all_reduce(torch.ones(1, device=own_device()))
-        except dist.DistBackendError as failure:
-            return failure
-        time.sleep(0.05)
-    raise AssertionError("the group has not failed")
+def failure_after(*calls: Callable[[], object]) -> BaseException:
+    """What interrupts the program during these calls, or after them."""
+
+    def run() -> None:
+        for call in calls:
+            call()
+        until = time.monotonic() + PATIENCE_S
+        while time.monotonic() < until:
+            time.sleep(0.01)
+
+    with pytest.raises(dist.DistBackendError) as caught:
+        run()
+    return caught.value
+
+
+def add_up(tensor: torch.Tensor) -> Callable[[], object]:
+    return functools.partial(dist.all_reduce, tensor)
 
 
 def body_with_a_mismatch() -> None:
     join()
     tensor = torch.ones(4 if dist.get_rank() == 1 else 3, device=own_device())
     began = time.monotonic()
-    dist.all_reduce(tensor)  # Of different shapes.
-    failure = failure_of_the_group()
+    failure = failure_after(lambda: dist.all_reduce(tensor))  # Of different shapes.
     assert time.monotonic() - began < PROMISED_S
     assert isinstance(failure, MismatchError)
     told = str(failure)
@@ -70,11 +78,8 @@ def test_a_mismatch_shows_both_calls_and_all_lines(run_ranks: RunRanks) -> None:
 def body_of_two_operations() -> None:
     join()
     tensor = torch.ones(SIZE, device=own_device())
-    if dist.get_rank() == 2:
-        dist.broadcast(tensor, 0)
-    else:
-        dist.all_reduce(tensor)
-    assert "the operation differs" in str(failure_of_the_group())
+    call = functools.partial(dist.broadcast, tensor, 0) if dist.get_rank() == 2 else add_up(tensor)
+    assert "the operation differs" in str(failure_after(call))
 
 
 def test_different_operations_are_found(run_ranks: RunRanks) -> None:
@@ -90,8 +95,7 @@ def body_of_a_call_that_waits_on_the_host() -> None:
         with pytest.raises(dist.DistBackendError, match="the operation differs"):
             dist.broadcast(tensor, 0)
     else:
-        dist.all_reduce(tensor)
-        assert "the operation differs" in str(failure_of_the_group())
+        assert "the operation differs" in str(failure_after(add_up(tensor)))
     assert time.monotonic() - began < PROMISED_S
 
 
@@ -106,8 +110,8 @@ def body_on_the_cpu_and_a_device() -> None:
         with pytest.raises(MismatchError, match="what exchanges the tensor differs"):
             dist.all_reduce(torch.ones(3))
     else:
-        dist.all_reduce(torch.ones(3, device=own_device()))
-        assert "what exchanges the tensor differs" in str(failure_of_the_group())
+        failure = failure_after(add_up(torch.ones(3, device=own_device())))
+        assert "what exchanges the tensor differs" in str(failure)
 
 
 def test_a_tensor_of_the_cpu_does_not_meet_one_of_a_device(run_ranks: RunRanks) -> None:
@@ -138,8 +142,7 @@ def body_at_the_limit() -> None:
         said("rank 0: ")
         return
     began = time.monotonic()
-    dist.all_reduce(torch.ones(3, device=own_device()))
-    failure = failure_of_the_group()
+    failure = failure_after(add_up(torch.ones(3, device=own_device())))
     assert time.monotonic() - began < 3 + PROMISED_S
     assert isinstance(failure, TimeoutError)
     assert "missing: rank 2" in str(failure), failure
@@ -153,11 +156,11 @@ def body_with_messages_of_different_sizes() -> None:
     join()
     began = time.monotonic()
     if dist.get_rank() == 0:
-        dist.send(torch.ones(4, device=own_device()), 1)  # Of four.
+        failure = failure_after(lambda: dist.send(torch.ones(4, device=own_device()), 1))  # Of four.
     elif dist.get_rank() == 1:
-        dist.recv(torch.ones(3, device=own_device()), 0)  # Of three.
-    failure = failure_of_the_group()
-    if dist.get_rank() == 2:
+        failure = failure_after(lambda: dist.recv(torch.ones(3, device=own_device()), 0))  # Of three.
+    else:
+        failure_after(add_up(torch.ones(1, device=own_device())))
         return
     assert time.monotonic() - began < PROMISED_S
     assert isinstance(failure, MismatchError)
@@ -208,10 +211,8 @@ def body_without_a_receiver() -> None:
         said("; timed out")  # While it is here.
         return
     began = time.monotonic()
-    dist.send(torch.ones(4, device=own_device()), 1)  # To nobody.
-    said("; timed out")
+    failure = failure_after(lambda: dist.send(torch.ones(4, device=own_device()), 1))  # To nobody.
     assert time.monotonic() - began < 3 + PROMISED_S
-    failure = failure_of_the_group()
     assert isinstance(failure, TimeoutError)
     assert f"at {__file__}:{dist_line('# To nobody.')}" in str(failure), failure
     assert "missing: rank 1, which has not called recv" in str(failure), failure
@@ -226,11 +227,13 @@ def body_on_a_device_that_hangs() -> None:
     device = own_device()
     if dist.get_rank() == 1:
         sim_device.load().hang(device.index)
-    dist.all_reduce(torch.ones(3, device=device))
-    warning = said("rank 1 has not finished it")
+    warnings: list[str] = []
+    failure = failure_after(
+        add_up(torch.ones(3, device=device)), lambda: warnings.append(said("rank 1 has not finished it"))
+    )
+    [warning] = warnings
     assert "all 3 ranks have called it" in warning
     assert "the network hangs, not the program" in warning
-    failure = failure_of_the_group()
     assert "has not finished it after" in str(failure), failure
     print(f"done on rank {dist.get_rank()}", flush=True)
     for rank in range(SIZE):
@@ -252,8 +255,7 @@ def body_of_a_call_that_is_refused_on_one_rank() -> None:
             dist.all_reduce(tensor.view(2, 2).t())
         said("rank 1: ")
     else:
-        dist.all_reduce(tensor.view(2, 2))
-        assert "rank 0" in str(failure_of_the_group())
+        assert "rank 0" in str(failure_after(add_up(tensor.view(2, 2))))
 
 
 def test_a_call_that_the_library_refuses_on_one_rank_is_no_hang(run_ranks: RunRanks) -> None:

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from gyre import _torch_private
-from gyre._devices import interfaces
+from gyre._devices import interfaces, library_threads
 from gyre._devices.tried import tried_on
 from gyre._torch_private import GroupPlace
 from gyre.errors import UnsupportedError
@@ -56,7 +56,8 @@ def is_missing(backend: str) -> bool:
 def make(backend: str, device_type: str, place: GroupPlace) -> Any:
     """A process group that holds this backend alone, for this device alone. Collective if not can_be_made_late()."""
     try:
-        made = _made(backend, place)
+        with library_threads.started_here():
+            made = _made(backend, place)
     except UnsupportedError:
         raise
     except Exception as failure:

@@ -63,6 +63,12 @@ class DeviceWatch(Generic[Given]):
         with self._lock:
             self._first = self._latest = None
 
+    def is_under_way(self) -> bool:
+        """Whether the device has calls that it may not have finished. Asks it: not while the program may capture a
+        graph."""
+        with self._lock:
+            return self._latest is not None and not _has_ended(self._latest[1])
+
     def look(self) -> None:
         """Says once that the device hangs, after the time for such warnings; TimeoutError at the limit."""
         limit = min(_core.stall_warning_seconds() or math.inf, self._timeout)

@@ -20,13 +20,14 @@ from typing import Any, NamedTuple
 import torch
 
 from gyre._devices.device_watch import DeviceWatch
+from gyre._devices.interruption import Callers, end_if_it_hangs, note_seen
 from gyre._devices.watch import look_after
 from gyre._operations import Kind, Reduction
 from gyre._program_position import PlaceInProgram, place_in_program
 from gyre._runtime import Runtime
 from gyre._tensors.requests import make_request
 from gyre.core import _core
-from gyre.errors import AbortedError, Error, MismatchError, ShutDownError
+from gyre.errors import AbortedError, Error, MismatchError, ShutDownError, TimeoutError
 
 # In the errors about messages that differ.
 DISAGREEMENT = "the ranks disagree about a message"
@@ -78,11 +79,21 @@ class Entry:
 class Record:
     """Of one group, whose calls come in the same order on all ranks. Thread-safe."""
 
-    def __init__(self, runtime: Runtime, title: str, timeout_seconds: float, abort: Callable[[str], None]) -> None:
-        """`title`: of the group. `abort`: of it and its delegates, with a reason; called on the record's thread."""
+    def __init__(
+        self,
+        runtime: Runtime,
+        title: str,
+        timeout_seconds: float,
+        abort: Callable[[str], None],
+        as_raised: Callable[[Error], Error],
+    ) -> None:
+        """`title`: of the group. `abort`: of it and its delegates, with a reason; called on the record's thread.
+        `as_raised`: the error of the group's interface."""
         self._runtime = runtime
         self._title = title
         self._abort = abort
+        self._as_raised = as_raised
+        self.callers = Callers()
         self._device = DeviceWatch[Entry](runtime, timeout_seconds)
         self._new: deque[Entry] = deque()
         self._announced: deque[Entry] = deque()
@@ -119,10 +130,11 @@ class Record:
         self._device.note_work(entry, work, may_ask=may_ask)
 
     def tell(self) -> Error:
-        """The failure, for the program."""
+        """The failure, as it is to be raised in the program."""
         assert self.failure is not None
         self._is_told = True
-        return self.failure
+        note_seen()
+        return self._as_raised(self.failure)
 
     def finish(self) -> None:
         """Before the group is left: waits until this rank's last calls have been compared with those of the others.
@@ -177,10 +189,20 @@ class Record:
                 self._announced.append(self._new.popleft())
             if not self._ended:
                 self._device.look()
+                entry = None
+                self._look_at_engine()
         except ShutDownError:
             self.end()  # In good order.
         except Error as failure:
             self._found = failure, entry
+
+    def _look_at_engine(self) -> None:
+        """All ranks have made the calls so far, and one may have died since then: the device waits for it."""
+        try:
+            self._runtime.core.check()
+        except Error:
+            if self._device.is_under_way():
+                raise
 
     def _request(self, entry: Entry) -> _core.Request:
         signature = entry.signature()
@@ -208,11 +230,18 @@ class Record:
             if isinstance(failure, AbortedError) and DISAGREEMENT in str(failure):
                 failure = MismatchError(str(failure))  # Another rank found it first: these are its words.
             self.failure = failure
-            # The program may be waiting for the device, where no error can reach it.
+            # The program may be in a function of C for long, where it cannot be interrupted.
             logging.getLogger("gyre").error("rank %d: %s", self._runtime.rank, failure)
+            # Before the library is ended: what waits for it goes on then.
+            is_elsewhere = None if self._is_told else self.callers.interrupt(self._as_raised(failure), self._note_told)
+            if isinstance(failure, TimeoutError):
+                end_if_it_hangs(is_elsewhere)
             with contextlib.suppress(Error):
                 self._abort(str(failure))
             self.end()
+
+    def _note_told(self) -> None:
+        self._is_told = True
 
     def _lines(self, entry: Entry) -> str:
         """Where all ranks have called it. Collective; a rank that has ended is left out."""

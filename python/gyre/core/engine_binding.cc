@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -155,6 +156,11 @@ std::int64_t wait_for_agreements(const RuntimeOwner& self, std::uint64_t count) 
   const nb::gil_scoped_release released;
   const auto agreed = engine.wait_for_agreements(count, kPatience);
   return agreed ? static_cast<std::int64_t>(*agreed) : -1;
+}
+
+void check(const RuntimeOwner& self) {
+  constexpr std::uint64_t kMoreThanThereAre = std::numeric_limits<std::uint64_t>::max();
+  self.get().engine().wait_for_agreements(kMoreThanThereAre, std::chrono::milliseconds{0});
 }
 
 bool timeline_runs(const RuntimeOwner& self) { return self.is_here() && self.get().engine().timeline_runs(); }
@@ -407,6 +413,7 @@ void bind_runtime(nb::module_& module) {
       .def("wait_for_agreements", &wait_for_agreements, "count"_a,
            "Sleeps until more than so many operations that something else carries out have been agreed on, or for an\n"
            "hour: how many have been, or -1 once a rank has left in good order. Raises what has made the engine fail.")
+      .def("check", &check, "Raises what has made the engine fail, if something has.")
       .def("begin_join", &begin_join, nb::kw_only(), "every_operation"_a = false, "divide_by_contributors"_a = false,
            "This rank has run out of data: the others go on without contributions from it until all have joined.")
       .def("subset", &make_subset, "ranks"_a, "id"_a, "name"_a, kSubsetHelp)

@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 
 from gyre import _step_record, _torch_private
-from gyre._devices import delegates, meeting, progress
+from gyre._devices import delegates, library_threads, meeting, progress
 from gyre._devices.message_record import MessageRecord, is_message, peer_in
 from gyre._devices.record import Entry, Record
 from gyre._devices.staging import has_streams, is_capturing, is_present
@@ -96,7 +96,8 @@ class OtherDevices:
             return function(*arguments, **options)
         record = self._record
         if record.failure is not None:
-            raise of_torch(record.tell())
+            raise record.tell()
+        record.callers.note()
         if is_message(method):
             return self._pass_message(id(group), method, function, arguments, options)
         number = self._owner.next_collective()
@@ -106,12 +107,17 @@ class OtherDevices:
             self._owner.withdraw_collective(number)
             raise
         entry = record.enter(number, method, signature)
+        if record.failure is not None:  # Found meanwhile, and perhaps before this call could be seen.
+            raise record.tell()
         try:
-            if (id(group), None) not in self._connected:
-                if not self._can_use(group, device):
-                    return STAGED
+            if (id(group), None) in self._connected:
+                work = self._taken(entry, function, arguments, options)
+            elif self._can_use(group, device):
                 self._connected.add((id(group), None))
-            work = self._taken(entry, function, arguments, options)
+                with library_threads.started_here():
+                    work = self._taken(entry, function, arguments, options)
+            else:
+                return STAGED
         finally:
             entry.is_made = True
         is_captured = has_streams(device.type) and is_capturing(torch.accelerator.current_stream(device), device)
@@ -145,7 +151,7 @@ class OtherDevices:
         except RuntimeError:
             if self._record.failure is None:
                 raise
-            raise of_torch(self._record.tell()) from None
+            raise self._record.tell() from None
 
     def _follow(self, method: str, entry: Entry, work: Any, arguments: tuple[Any, ...]) -> None:
         """For the timeline, and `gyre explain`."""
@@ -183,7 +189,7 @@ class OtherDevices:
             shared = meeting.ranks_on_one_device(runtime, device, f"{device.type} devices of {self._owner.title}")
         except Error as failure:
             self._record.look()  # What the calls differ in is the cause of whatever has gone wrong here.
-            raise of_torch(self._record.tell() if self._record.failure is not None else failure) from None
+            raise (self._record.tell() if self._record.failure is not None else of_torch(failure)) from None
         if shared is None:
             return True
         if device.type in self._known():
@@ -212,7 +218,8 @@ class OtherDevices:
         if is_first:
             self._message_record.enter(method, arguments[0][0], peer)
         try:
-            work = self._done_by(function, arguments, options)
+            with library_threads.started_here() if is_first else contextlib.nullcontext():
+                work = self._done_by(function, arguments, options)
         except BaseException as failure:
             if is_first and self._record.failure is None:  # The other rank believes that it has been made.
                 self._owner.abort(f"{self._owner.title}: {method} has failed on rank {self._place.rank}: {failure}")
@@ -248,7 +255,11 @@ class OtherDevices:
         with self._making_records:
             if self._made_record is None:
                 self._made_record = Record(
-                    self._owner.gyre_runtime, self._owner.title, self._place.timeout.total_seconds(), self._owner.abort
+                    self._owner.gyre_runtime,
+                    self._owner.title,
+                    self._place.timeout.total_seconds(),
+                    self._owner.abort,
+                    of_torch,
                 )
             return self._made_record
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from gyre._devices.interruption import note_seen
 from gyre._program_position import register_loop
 from gyre._runtime import Runtime
 from gyre.core import _core
@@ -154,7 +155,11 @@ class Work(dist.Work):
         """Sleeps until done; raises the operation's error. gyre.errors.TimeoutError after `timeout`, or after the
         operation's own; the operation then continues, and its tensors must not be used yet."""
         limit = timeout if timeout > _NO_TIMEOUT else self._timeout
-        self._wait_for_engine(limit.total_seconds() if limit > _NO_TIMEOUT else None)
+        try:
+            self._wait_for_engine(limit.total_seconds() if limit > _NO_TIMEOUT else None)
+        except Error:
+            note_seen()
+            raise
         return True
 
     def _wait_for_engine(self, seconds: float | None) -> None:

@@ -20,19 +20,22 @@ from typing import Any
 import torch
 from torch.autograd.graph import increment_version
 
-from gyre._devices import delegates, meeting, progress, staging
+from gyre._devices import delegates, library_threads, meeting, progress, staging
 from gyre._devices.device_watch import DeviceWatch
+from gyre._devices.interruption import Callers, end_if_it_hangs, note_seen
 from gyre._devices.watch import look_after
 from gyre._operations import Kind
 from gyre._program_position import register_loop
 from gyre._runtime import Runtime
 from gyre.core import _core
-from gyre.errors import AbortedError, Error, ShutDownError, TimeoutError
+from gyre.errors import AbortedError, Error, ShutDownError, TimeoutError, error_from_code
 from gyre.torch._delegated_call import Agreement, Call, Given, Part
 from gyre.torch._submissions import OneTimeName, gathering_submission, submit_one
 from gyre.torch.handle import Handle
 
 _KEPT_AS = "gyre.torch.delegate"
+# For a library that is being ended, at the end of the program.
+_LAST_WAIT_SECONDS = 5.0
 # What NCCL exchanges; all else goes through host memory.
 _TYPES = frozenset(
     {
@@ -64,6 +67,7 @@ class DelegatedHandle(Handle):
             if not call.is_passed_on:
                 delegate.pass_on()
             if call.failure is not None:
+                note_seen()
                 raise call.failure
             return call.staged.wait() if call.staged is not None else result(call.results)
 
@@ -74,6 +78,7 @@ class DelegatedHandle(Handle):
         return super().done() and (staged is None or staged.done())
 
     def wait(self) -> Any:
+        self._delegate.callers.note()
         try:
             result = super().wait()
         except Exception:
@@ -95,13 +100,16 @@ class Delegate:
         self._group: Any = None
         self._device: torch.device | None = None  # The library's, once the ranks have met.
         self._passes_on = False
+        self._has_carried_out = False  # A call: the library has started its threads.
         self._streams: dict[torch.device, torch.Stream] = {}
         self._threads: list[threading.Thread] = []
         self._has_agreed = threading.Event()
+        self._ending = threading.Lock()  # Held by whoever ends the library.
         self._ended = False  # Takes no more calls.
         self._is_over = False  # No more will be agreed on.
         self._is_closed = False
         self._failure: Error | None = None  # Of the job.
+        self.callers = Callers()
         self._watch = DeviceWatch[Given](runtime, _core.longest_stall_seconds() or math.inf)
 
     def submit(
@@ -115,8 +123,10 @@ class Delegate:
     ) -> DelegatedHandle:
         """`beside`: submits what the parts need from the other ranks' hosts, after them."""
         call = Call(parts, stage, action)
+        self.callers.note()
         with self._lock:
             if self._failure is not None:
+                note_seen()
                 raise type(self._failure)(f"{action}: {self._failure}")
             if self._ended:
                 raise ShutDownError(f"{action}: the job was shut down")
@@ -168,6 +178,14 @@ class Delegate:
             self._ended = True
         self._end("abort")
 
+    def join_threads(self) -> None:
+        """After the runtime's shutdown(). A thread that the interpreter ends inside a library would end the process."""
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(_LAST_WAIT_SECONDS)
+        if self._ending.acquire(timeout=_LAST_WAIT_SECONDS):
+            self._ending.release()
+
     def look(self) -> bool:
         """At the device, for gyre._devices.watch."""
         try:
@@ -212,12 +230,19 @@ class Delegate:
     def _fail(self, failure: Error) -> None:
         with self._lock:
             self._failure = self._failure or failure
+        # Before the library is ended: what waits for it goes on then. All other calls show it by themselves.
+        if self._watch.is_under_way():
+            is_elsewhere = self.callers.interrupt(error_from_code(failure.code, str(failure)), lambda: None)
+            if isinstance(failure, TimeoutError):
+                end_if_it_hangs(is_elsewhere)
         self.abort()
 
     def _end(self, how: str) -> None:
         progress.finish()
-        with contextlib.suppress(RuntimeError):  # It has failed already, and has said so.
-            getattr(self._group, how, lambda: None)()  # A shutdown that the device lets hang may be aborted.
+        group = self._group
+        alone = self._ending if how == "abort" else contextlib.nullcontext()  # A shutdown that hangs may be aborted.
+        with alone, contextlib.suppress(RuntimeError):  # It has failed already, and has said so.
+            getattr(group, how, lambda: None)()
         self._group = None
         self._is_closed = True
         self._watch.forget()
@@ -246,14 +271,18 @@ class Delegate:
         given = Given(call, time.monotonic())
         self._watch.enter(given)
         try:
+            if self._failure is not None:
+                raise self._failure
             stream = self._stream(call.device)
             staging.wait_on_device(stream, call.written)
             with stream:
                 if any(one.some_have_joined for one in call.agreements) or not self._can_use(call):
                     call.staged = call.stage(OneTimeName(f"{_KEPT_AS}.{call.number}"))
                 else:
-                    for part, agreement in zip(call.parts, call.agreements, strict=True):
-                        call.results.append(self._result(part, agreement))
+                    with contextlib.nullcontext() if self._has_carried_out else library_threads.started_here():
+                        for part, agreement in zip(call.parts, call.agreements, strict=True):
+                            call.results.append(self._result(part, agreement))
+                    self._has_carried_out = True
                     for part in call.parts:
                         staging.note_use(part.tensor, stream)
                     call.end = stream.record_event()

@@ -8,8 +8,10 @@ from typing import Any
 
 import torch
 
+from gyre._devices.interruption import note_seen
 from gyre._runtime import Runtime
 from gyre.core import _core
+from gyre.errors import Error
 
 
 class Handle:
@@ -68,7 +70,9 @@ class Handle:
     def _wait_one(self, handle: _core.Handle) -> None:
         try:
             handle.wait()
-        except BaseException:
+        except BaseException as failure:
+            if isinstance(failure, Error):
+                note_seen()
             if self.done():
                 self._runtime.unfinished.discard(self)
             raise

@@ -23,6 +23,13 @@ bool may_bring_by_itself(const ThreadIdentity& thread, bool sees_pools) {
   return !has_ended(thread.number) && !(sees_pools && is_idle_in_pool(thread.number));
 }
 
+/// Whether a thread that has used the engine does nothing before another thread of its rank gives it work.
+bool only_serves(pid_t number, const std::vector<ProgramThread>* program_threads) {
+  return program_threads != nullptr && std::ranges::any_of(*program_threads, [&](const ProgramThread& one) {
+           return one.number == number && one.serves_library;
+         });
+}
+
 }  // namespace
 
 void ProcessWaits::add(Source* source) {
@@ -77,8 +84,9 @@ RankState ProcessWaits::look(const Source* asking, const std::vector<ProgramThre
   std::vector<std::thread::id> threads;
   std::vector<pid_t> known;
   for (const auto& [thread, number] : users_) {
-    threads.push_back(thread);
     known.push_back(number);
+    // One that waits nevertheless is in a report below.
+    if (!only_serves(number, program_threads)) threads.push_back(thread);
   }
   state.threads.resize(threads.size());
   const auto number_of = [&](std::thread::id thread) {

@@ -39,7 +39,7 @@ struct Pool {
 };
 
 /// A thread of these is given work only by a thread that waits for its end. Not here: pools whose threads call back
-/// into programs by themselves, such as those of torch's process groups and RPC, of CUDA and of Arrow.
+/// into programs by themselves, such as those of torch's process groups and RPC, and of Arrow.
 const std::vector<Pool>& pools() {
   static const std::vector<Pool> known = {
       {"", {"libgomp"}},
@@ -49,6 +49,7 @@ const std::vector<Pool>& pools() {
       {"pt_tcpstore", {"libtorch", "libc10"}},
       {"", {"libtorch_cpu"}, true},  // pthreadpool's, a part of it.
       {"", {"libtensorflow"}},
+      {"cuda", {"libcuda.so"}},  // The driver's, for its events; Gyre's C++ programs have none.
   };
   return known;
 }

@@ -33,6 +33,7 @@ constexpr std::uintptr_t kBlas = 0x6000;
 constexpr std::uintptr_t kCxx = 0x7000;
 constexpr std::uintptr_t kFlow = 0x8000;
 constexpr std::uintptr_t kFlowOps = 0x9000;
+constexpr std::uintptr_t kCuda = 0xa000;
 constexpr std::uintptr_t kData = 0x100000;
 
 const std::vector<CodeRange>& code() {
@@ -46,6 +47,7 @@ const std::vector<CodeRange>& code() {
       {kCxx, kCxx + 0x1000, "libstdc++.so.6.0.30"},
       {kFlow, kFlow + 0x1000, "libtensorflow_framework.so.2"},
       {kFlowOps, kFlowOps + 0x1000, "libtensorflow_cc.so.2"},
+      {kCuda, kCuda + 0x1000, "libcuda.so.535.104.05"},
   };
   return ranges;
 }
@@ -80,6 +82,9 @@ TEST(StrangersTest, a_thread_is_idle_in_a_pool_only_if_all_its_code_is_the_pools
       {"deeper in torch's", {"python", true, kLibc + 1, {kTorch + 9, kTorch + 7, kLibc + 5}}, false},
       {"TensorFlow's, idle", {"tf_Compute", true, kLibc + 1, {kCxx + 9, kFlow + 9, kFlowOps + 9, kLibc + 5}}, true},
       {"TensorFlow's, in a Python function", {"tf_Compute", true, kLibc + 1, {kProgram + 7, kFlowOps + 9}}, false},
+      {"the CUDA driver's", {"cuda-EvtHandlr", false, kLibc + 1, {kCuda + 9, kLibc + 5}}, true},
+      {"the same, in a function of the program's", {"cuda0000", false, kLibc + 1, {kProgram + 7, kCuda + 9}}, false},
+      {"a program's that waits for the driver", {"python", false, kLibc + 1, {kCuda + 9, kLibc + 5}}, false},
       {"nowhere", {"python", false, kData, {kData}}, false},
       {"with bits above the address",
        {"python", false, kGomp + 1, {(std::uintptr_t{0xab} << 56) | (kProgram + 7)}},
