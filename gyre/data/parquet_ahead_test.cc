@@ -175,11 +175,11 @@ TEST(ParquetAhead, row_groups_afar_are_announced_before_the_one_before_them_is_r
     std::vector<std::size_t> announced;
     std::vector<std::size_t> read;  // In the order of the epoch.
     for (std::size_t at = 0; at < far.events.size(); ++at) {
-      if (std::ranges::find(begins, far.events[at].offset_bytes) == begins.end() || far.events[at].announced) continue;
+      const std::uint64_t begin = far.events[at].offset_bytes;
+      if (std::ranges::find(begins, begin) == begins.end() || far.events[at].announced) continue;
       read.push_back(at);
-      const auto first = std::ranges::find_if(far.events, [&](const Far::Event& event) {
-        return event.announced && event.offset_bytes == far.events[at].offset_bytes;
-      });
+      const auto first = std::ranges::find_if(
+          far.events, [&](const Far::Event& event) { return event.announced && event.offset_bytes == begin; });
       announced.push_back(static_cast<std::size_t>(first - far.events.begin()));
     }
     ASSERT_EQ(read.size(), begins.size());
