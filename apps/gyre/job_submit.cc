@@ -167,7 +167,8 @@ JobSubmit::JobSubmit(VerbGroup& group) : verb_(group.app().add_subcommand("submi
                    ".gitignore, excludes files")
       ->type_name("DIR");
   add_output_option(*verb_, outputs_);
-  verb_->add_option("--logs", logs_, "stdOutErrPathPrefix (default for a command: on the node)")->type_name("DIR");
+  verb_->add_option("--logs", logs_, "stdOutErrPathPrefix (default for a command: kept by the server)")
+      ->type_name("DIR");
   verb_->add_option("--priority", priority_, "low, normal or high")
       ->check(CLI::IsMember({"low", "normal", "high"}))
       ->type_name("PRIORITY");

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from job_server import JobServer
+from running_job import wait_until
 
 pytestmark = pytest.mark.needs_root
 
@@ -167,14 +168,20 @@ def test_jobs_of_one_user_on_several_nodes_share_their_memory(team: Team) -> Non
 
 
 def test_two_users_jobs_of_one_name_keep_their_nodes_files_apart(team: Team) -> None:
-    """A node's folder of a job is wiped before the next job; logs that stay on the node are their account's alone."""
-    name = team.submit("ada", "--", "sh", "-c", "echo private").stdout.strip()
+    """Logs that lie on no mount are their account's alone on the node, and the server's once it has them."""
+    go = Path(f"{team.server.share}/go")
+    name = team.submit("ada", "--", "sh", "-c", f"echo private; until [ -e {go} ]; do sleep 0.02; done").stdout.strip()
+
+    def denied(pattern: str) -> bool:
+        wait_until("the log is there", lambda: any(team.server.folder.glob(pattern)))
+        [log] = team.server.folder.glob(pattern)
+        return "Permission denied" in as_account("robert", "cat", str(log)).stderr
+
+    assert denied("nodes/*/jobs/*/*/workspaces/**/stdout.txt")
+    assert denied("logs/*/*/*/workspaces/**/stdout.txt")
+    go.touch()
     assert team.server.verb("job", "wait", name).returncode == 0
-    [log] = team.server.folder.glob("nodes/*/jobs/*/*/workspaces/**/stdout.txt")
-    done = subprocess.run(
-        ["cat", str(log)], capture_output=True, text=True, user=ACCOUNTS["robert"], group=20_002, check=False
-    )
-    assert "Permission denied" in done.stderr
+    assert not list(team.server.folder.glob("nodes/*/**/stdout.txt"))
     assert team.server.ok("job", "logs", name) == "[0] private\n"
 
 

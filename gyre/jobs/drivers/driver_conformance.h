@@ -6,15 +6,11 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <map>
-#include <memory>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -24,114 +20,12 @@
 #include "gyre/base/checksum.h"
 #include "gyre/base/clock.h"
 #include "gyre/base/random.h"
+#include "gyre/jobs/drivers/conformance_fixture.h"
 #include "gyre/jobs/drivers/driver.h"
 #include "gyre/jobs/drivers/test_support.h"
 #include "gyre/jobs/spec/parse.h"
 
 namespace gyre::jobs::drivers {
-
-namespace conformance {
-
-/// What a test has heard of its attempts.
-struct Heard {
-  std::map<std::string, hub::AttemptResult> ended;
-  std::map<std::string, int> times_ended;
-  std::vector<std::string> running;
-  std::vector<std::string> notes;
-};
-
-}  // namespace conformance
-
-/// A fixture has: driver() (of two nodes at least), places(count), restart() (a new driver in the place of one that is
-/// gone without a word), kill_program(node), lose_node(node) (it must not come back), and processes_of(attempt).
-template <typename Fixture>
-class DriverConformance : public testing::Test {
- protected:
-  using Path = std::filesystem::path;
-
-  DriverConformance() {
-    share_ = folder_.path() / "share";
-    std::filesystem::create_directories(share_);
-    ::chmod(share_.c_str(), 0777);  // As a file share is.
-    fixture_ = std::make_unique<Fixture>(folder_.path());
-  }
-
-  WorkOrder order(const std::string& name, int nodes, const std::string& properties) {
-    const std::string text = "{\"properties\": {\"nodeCount\": " + std::to_string(nodes) +
-                             ", \"stdOutErrPathPrefix\": \"$AZ_BATCHAI_MOUNT_ROOT/share\", " + properties + "}}";
-    return order_of(name, spec::job_or_throw(spec::parse_job(text), "the test's job"));
-  }
-
-  static std::string line(const std::string& command) {
-    return R"("customToolkitSettings": {"commandLine": ")" + command + "\"}";
-  }
-
-  WorkOrder order_of(const std::string& name, const spec::JobSpec& job) {
-    WorkOrder order;
-    order.attempt = name + "-1";
-    order.job_name = name;
-    order.cluster_name = "test";
-    order.path_segment = "w/" + name;
-    order.job = job;
-    order.cluster.gyre.mounts = {{"share", share_.string()}};
-    order.cluster.gyre.containers = spec::Containers::kHost;
-    order.nodes = fixture_->places(job.node_count);
-    return order;
-  }
-
-  Driver& driver() { return fixture_->driver(); }
-
-  void hear(Deadline deadline) {
-    for (Event& event : driver().watch(deadline)) {
-      if (event.kind == Event::Kind::kRunning) heard_.running.push_back(event.attempt);
-      if (event.kind == Event::Kind::kNote) heard_.notes.push_back(event.text);
-      if (event.kind != Event::Kind::kEnded) continue;
-      heard_.ended[event.attempt] = *event.result;
-      ++heard_.times_ended[event.attempt];
-    }
-  }
-
-  hub::AttemptResult wait_for_end(const std::string& attempt) {
-    const Deadline deadline = Deadline::after(conformance::kLongestWait);
-    while (!heard_.ended.contains(attempt)) {
-      if (deadline.passed()) {
-        ADD_FAILURE() << attempt << " has not ended";
-        return {};
-      }
-      hear(Deadline::after(std::chrono::milliseconds(100)));
-    }
-    return heard_.ended[attempt];
-  }
-
-  hub::AttemptResult run(const WorkOrder& order) {
-    driver().submit(order);
-    auto result = wait_for_end(order.attempt);
-    driver().acknowledge(order.attempt);
-    return result;
-  }
-
-  /// Keeps the driver going meanwhile.
-  bool wait_until(const std::function<bool()>& holds) {
-    return conformance::wait_until([&] {
-      hear(Deadline::after(std::chrono::milliseconds(5)));
-      return holds();
-    });
-  }
-
-  Path logs(const WorkOrder& order) const { return share_ / order.path_segment / "stdouterr"; }
-  std::string log(const WorkOrder& order, const std::string& name) const {
-    return conformance::content_of(logs(order) / name);
-  }
-  bool exists(const std::string& name) const { return std::filesystem::exists(share_ / name); }
-  void expect_nothing_left(const WorkOrder& order) {
-    EXPECT_TRUE(wait_until([&] { return fixture_->processes_of(order.attempt).empty(); }));
-  }
-
-  conformance::PublicFolder folder_;
-  Path share_;
-  std::unique_ptr<Fixture> fixture_;
-  conformance::Heard heard_;
-};
 
 TYPED_TEST_SUITE_P(DriverConformance);
 
@@ -149,6 +43,37 @@ TYPED_TEST_P(DriverConformance, a_job_succeeds_and_its_logs_are_where_they_belon
   EXPECT_EQ(result.log_folder, this->logs(order));
   EXPECT_LE(result.started_us, result.ended_us);
   this->expect_nothing_left(order);
+}
+
+// No folder that the machines share: the nodes send what they have written, before the end is told.
+TYPED_TEST_P(DriverConformance, logs_that_lie_on_no_mount_come_to_the_service_from_all_nodes) {
+  const WorkOrder order = this->order_without_mount(
+      "sent", 2, R"("jobPreparation": {"commandLine": "echo prepared"},)" + this->line("echo out; echo error >&2"));
+  const auto result = this->run(order);
+  EXPECT_TRUE(result.succeeded()) << (result.error ? result.error->message : "");
+  EXPECT_EQ(this->received_log(order, "stdout.txt"), "out\n");
+  EXPECT_EQ(this->received_log(order, "stderr.txt"), "error\n");
+  for (const auto& node : order.nodes) {
+    EXPECT_EQ(this->received_log(order, "stdout-job_prep-" + node.id + ".txt"), "prepared\n");
+    EXPECT_NE(this->received_log(order, "execution-" + node.id + ".log"), "");
+  }
+}
+
+TYPED_TEST_P(DriverConformance, logs_go_on_at_the_byte_after_a_restart_of_the_service_and_of_a_node_program) {
+  const WorkOrder order = this->order_without_mount(
+      "resumed", 1,
+      this->line("for i in $(seq 1 400); do echo line $i; if [ $((i % 20)) = 0 ]; then sleep 0.05; fi; done"));
+  this->driver().submit(order);
+  EXPECT_TRUE(this->wait_until([&] { return this->received_log(order, "stdout.txt") != ""; }));
+  this->fixture_->restart();
+  this->driver().reattach({order});
+  this->fixture_->kill_program(order.nodes[0].id);
+  const auto result = this->wait_for_end(order.attempt);
+  this->driver().acknowledge(order.attempt);
+  EXPECT_TRUE(result.succeeded()) << (result.error ? result.error->message : "");
+  std::string expected;
+  for (int i = 1; i <= 400; ++i) expected += fmt::format("line {}\n", i);
+  EXPECT_EQ(this->received_log(order, "stdout.txt"), expected);
 }
 
 TYPED_TEST_P(DriverConformance, a_failing_command_gives_its_exit_code_and_one_error) {
@@ -477,6 +402,8 @@ TYPED_TEST_P(DriverConformance, what_a_job_leaves_behind_is_removed_and_told) {
 
 REGISTER_TYPED_TEST_SUITE_P(
     DriverConformance, a_job_succeeds_and_its_logs_are_where_they_belong,
+    logs_that_lie_on_no_mount_come_to_the_service_from_all_nodes,
+    logs_go_on_at_the_byte_after_a_restart_of_the_service_and_of_a_node_program,
     a_failing_command_gives_its_exit_code_and_one_error, a_missing_program_is_a_job_that_failed_with_127,
     the_jobs_code_is_unpacked_on_every_node_and_it_runs_there, code_that_was_exchanged_fails_the_job_before_it_starts,
     all_nodes_are_prepared_before_the_job_starts, a_failed_preparation_fails_the_job_which_never_starts,

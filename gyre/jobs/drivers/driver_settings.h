@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 
@@ -23,7 +24,12 @@ struct DriverSettings {
   /// Before a node program that has died twice in a row is started again; it doubles with each time, and after six
   /// starts the attempt fails.
   std::chrono::milliseconds restart_pause{1'000};
+  /// How many bytes of the folder's file system logs that nodes send, and what users upload, leave free.
+  std::uint64_t keep_free_bytes = 0;
   Logger logger = null_logger();
+
+  /// Where the logs of jobs lie that nodes send.
+  std::filesystem::path logs() const { return folder / "logs"; }
 };
 
 }  // namespace gyre::jobs::drivers

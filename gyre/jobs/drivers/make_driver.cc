@@ -29,6 +29,7 @@ std::unique_ptr<Driver> make_slurm(const DriverOptions& driver_options, const Dr
   options.folder = settings.folder / fmt::format("slurm-{:016x}", xxh3_64(as_bytes(all)));
   options.environment = settings.environment;
   options.job_user = settings.job_user;
+  options.logs = {.folder = settings.logs(), .keep_free_bytes = settings.keep_free_bytes};
   options.logger = settings.logger;
   if (!driver_options.contains("lease_seconds")) options.lease = std::max(options.lease, settings.lease);
   return std::make_unique<slurm::SlurmDriver>(options);

@@ -48,6 +48,9 @@ void AttemptRun::blame(int exit_code, const resources::ResourceError& error) {
 
 void AttemptRun::report(int node, const NodeReport& report) {
   NodeView& state = nodes_[static_cast<std::size_t>(node)];
+  if (state.over() && state.report && report.phase == Phase::kEnded && !report.sends_logs) {
+    state.report->sends_logs = false;
+  }
   // Late news: it only ever goes on.
   if (state.over() || (state.report && report.phase < state.report->phase)) return;
   state.report = report;
@@ -61,6 +64,11 @@ void AttemptRun::report(int node, const NodeReport& report) {
 
 void AttemptRun::lose(int node, const std::string& why, NodeLoss loss) {
   NodeView& state = nodes_[static_cast<std::size_t>(node)];
+  if (state.sends_logs() && state.over()) {
+    state.report->sends_logs = false;
+    const std::string& id = order_.nodes[static_cast<std::size_t>(node)].id;
+    notes_.push_back(fmt::format("node {} was lost after the job's end, and the end of its logs with it: {}", id, why));
+  }
   if (state.over()) return;
   state.lost = why;
   state.hopeless = loss == NodeLoss::kHopeless;
@@ -110,6 +118,10 @@ bool AttemptRun::running() const {
 
 bool AttemptRun::ended() const {
   return std::ranges::all_of(nodes_, [](const NodeView& node) { return node.over(); });
+}
+
+bool AttemptRun::complete() const {
+  return ended() && std::ranges::none_of(nodes_, [](const NodeView& node) { return node.sends_logs(); });
 }
 
 bool AttemptRun::forgotten() const {

@@ -77,6 +77,8 @@ class AttemptRun {
   /// All nodes run its processes, or have. Not where one has ended before it was prepared.
   bool running() const;
   bool ended() const;
+  /// And the logs of its nodes have come, as far as they will.
+  bool complete() const;
   /// Precondition: ended().
   AttemptResult result() const;
   /// Whether all nodes have forgotten, or are lost.
@@ -94,6 +96,7 @@ class AttemptRun {
     bool hopeless = false;
     bool forgotten = false;
     bool over() const { return lost || (report && report->phase == orders::Phase::kEnded); }
+    bool sends_logs() const { return !lost && report && report->sends_logs; }
   };
   struct Stop {
     orders::StopReason reason;

@@ -163,5 +163,33 @@ TEST(AttemptRun, a_node_program_that_was_done_before_it_was_killed_may_report_an
   }
 }
 
+// The logs belong to what a job leaves: its end is told when they are there.
+TEST(AttemptRun, an_attempt_is_complete_when_its_nodes_have_sent_their_logs) {
+  AttemptRun run(two_nodes());
+  NodeReport sends = ended(0);
+  sends.sends_logs = true;
+  run.report(0, sends);
+  run.report(1, sends);
+  EXPECT_TRUE(run.ended());
+  EXPECT_FALSE(run.complete());
+  run.report(0, ended(0));
+  EXPECT_FALSE(run.complete());
+  run.report(1, ended(0));
+  EXPECT_TRUE(run.complete());
+}
+
+TEST(AttemptRun, a_node_that_is_lost_after_the_end_takes_only_the_rest_of_its_logs_with_it) {
+  AttemptRun run(two_nodes());
+  NodeReport sends = ended(0);
+  sends.sends_logs = true;
+  run.report(0, sends);
+  run.report(1, ended(0));
+  run.lose(0, "it was switched off");
+  EXPECT_TRUE(run.complete());
+  EXPECT_TRUE(run.result().succeeded());
+  EXPECT_THAT(run.result().lost, testing::IsEmpty());
+  EXPECT_EQ(run.notes().size(), 1U);
+}
+
 }  // namespace
 }  // namespace gyre::jobs::hub

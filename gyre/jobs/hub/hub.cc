@@ -20,6 +20,8 @@
 #include "gyre/base/error.h"
 #include "gyre/base/thread_annotations.h"
 #include "gyre/jobs/hub/internal/hub_state.h"
+#include "gyre/jobs/hub/internal/log_writer.h"
+#include "gyre/jobs/orders/log_stream.h"
 #include "gyre/jobs/orders/messages.h"
 #include "gyre/jobs/orders/secure_connection.h"
 #include "gyre/net/async/acceptor.h"
@@ -30,7 +32,6 @@
 
 namespace gyre::jobs::hub {
 
-using orders::encode_lease;
 using orders::encode_number;
 using orders::NodeReport;
 using orders::number_from;
@@ -48,6 +49,12 @@ using Connection = std::shared_ptr<net::MessageConnection>;
 constexpr std::chrono::milliseconds kLongestSilence{10'000};  // Until the registration.
 constexpr int kLooksPerLease = 4;
 constexpr std::size_t kMostNodesAtOnce = 256;  // After a restart of the service, all of them come.
+/// Of logs on their way from one node, where few are connected; and about as much from all of them.
+constexpr std::uint64_t kLargestWindow = std::uint64_t{1} << 20;
+constexpr std::uint64_t kSmallestWindow = std::uint64_t{64} << 10;
+/// What else a node may say of its logs meanwhile: which files it has, and where each piece belongs.
+constexpr std::uint64_t kMostAround = std::uint64_t{2} << 20;
+constexpr std::uint64_t kAllWindows = std::uint64_t{64} << 20;
 
 UniqueFd listen_at(const net::Endpoint& endpoint) {
   // Whoever starts a service holds its lock: a socket that is there is one of a service that was killed.
@@ -59,13 +66,41 @@ UniqueFd listen_at(const net::Endpoint& endpoint) {
   return listener;
 }
 
+/// One node program that is, or was, connected.
+struct Contact {
+  Connection connection;
+  std::string node;
+  std::uint64_t log_window = 0;
+  std::uint64_t log_bytes = 0;  ///< That have come and are not written.
+};
+
+bool is_about_logs(std::uint16_t type) {
+  return type >= orders::message_type::kLogOpen && type <= orders::message_type::kLogEnd;
+}
+
+/// On the thread that writes logs.
+std::pair<std::uint16_t, std::string> answer_to(LogStore& store, const std::string& node, const net::Message& message) {
+  LogStore::Answer answer;
+  switch (message.type) {
+    case orders::message_type::kLogOpen: answer = store.open(node, orders::log_place_from(message)); break;
+    case orders::message_type::kLogBytes: answer = store.write(node, orders::log_piece_from(message)); break;
+    case orders::message_type::kLogCut: answer = store.cut(node, orders::log_place_from(message)); break;
+    default: {
+      const std::string attempt = orders::attempt_from(message);
+      store.finish(node, attempt);
+      return {orders::message_type::kLogDone, orders::encode_attempt(attempt)};
+    }
+  }
+  return {answer.type, encode(answer.place)};
+}
+
 }  // namespace
 
 /// Everything but `events_` belongs to the loop's thread.
 class Hub::Work {
  public:
   explicit Work(const HubOptions& options)
-      : options_(options), state_(options, SteadyClock::now()), timer_(loop_.context()) {
+      : options_(options), state_(options, SteadyClock::now()), timer_(loop_.context()), log_writer_(options.logs) {
     listener_ = listen_at(options.endpoint);
     endpoint_ =
         options.endpoint.kind == net::Endpoint::Kind::kTcp ? net::local_endpoint(listener_.get()) : options.endpoint;
@@ -108,6 +143,16 @@ class Hub::Work {
       how(state_);
       after_change();
     });
+  }
+
+  void submit(const WorkOrder& order) {
+    log_writer_.post([order](LogStore& store) { store.expect(order); });
+    change([order](internal::HubState& state) { state.submit(order, SteadyClock::now()); });
+  }
+
+  void acknowledge(const std::string& attempt) {
+    change([attempt](internal::HubState& state) { state.acknowledge(attempt); });
+    log_writer_.post([attempt](LogStore& store) { store.release(attempt); });
   }
 
   void dismiss(const std::string& node) {
@@ -161,8 +206,13 @@ class Hub::Work {
   asio::awaitable<void> serve(Connection connection) {
     std::string node;
     try {
-      node = co_await register_node(connection);
-      for (;;) handle(connection, node, co_await connection->receive());
+      const auto contact = std::make_shared<Contact>(Contact{.connection = connection, .node = {}});
+      node = contact->node = co_await register_node(connection);
+      contact->log_window = log_window();
+      connection->send(orders::message_type::kWelcome,
+                       as_bytes(encode(orders::Welcome{options_.lease, contact->log_window})));
+      after_change();
+      for (;;) handle(contact, co_await connection->receive());
     } catch (const std::exception& error) {
       options_.logger->info("the connection to {} ended: {}", node.empty() ? "an agent" : node, error.what());
     }
@@ -182,13 +232,19 @@ class Hub::Work {
     const auto before = connections_.find(registration.node);
     if (before != connections_.end()) before->second->close();
     connections_[registration.node] = connection;
-    connection->send(orders::message_type::kWelcome, as_bytes(encode_lease(options_.lease)));
     state_.node_came(registration, SteadyClock::now());
-    after_change();
     co_return registration.node;
   }
 
-  void handle(const Connection& connection, const std::string& node, const net::Message& message) {
+  std::uint64_t log_window() const {
+    if (options_.logs.folder.empty()) return 0;
+    return std::clamp(kAllWindows / std::max<std::size_t>(connections_.size(), 1), kSmallestWindow, kLargestWindow);
+  }
+
+  void handle(const std::shared_ptr<Contact>& contact, net::Message message) {
+    const Connection& connection = contact->connection;
+    const std::string& node = contact->node;
+    if (is_about_logs(message.type)) return write_log(contact, std::move(message));
     if (message.type == orders::message_type::kRenew) {
       state_.renewed(node, SteadyClock::now());
       connection->send(orders::message_type::kRenewed, as_bytes(encode_number(number_from(message))));
@@ -198,6 +254,28 @@ class Hub::Work {
       throw Error(ErrorCode::kProtocol, fmt::format("node {} sent a message of type {}", node, message.type));
     }
     after_change();
+  }
+
+  void write_log(const std::shared_ptr<Contact>& contact, net::Message message) {
+    const std::size_t bytes = message.payload.size();
+    contact->log_bytes += bytes;
+    if (contact->log_bytes > 2 * contact->log_window + kMostAround) {
+      throw Error(ErrorCode::kProtocol, fmt::format("node {} sends more of its logs than it may", contact->node));
+    }
+    log_writer_.post([this, contact, bytes, message = std::move(message)](LogStore& store) {
+      std::optional<std::pair<std::uint16_t, std::string>> answer;
+      try {
+        answer = answer_to(store, contact->node, message);
+      } catch (const std::exception& error) {
+        options_.logger->error("logs of node {}: {}", contact->node, error.what());
+      }
+      in_loop([this, contact, bytes, answer = std::move(answer), notes = store.take_notes()] {
+        contact->log_bytes -= bytes;
+        answer ? contact->connection->send(answer->first, as_bytes(answer->second)) : contact->connection->close();
+        for (const LogStore::Note& note : notes) state_.note(note.attempt, note.text);
+        if (!notes.empty()) after_change();
+      });
+    });
   }
 
   const HubOptions options_;
@@ -211,6 +289,7 @@ class Hub::Work {
   net::Notifier changed_;
   Mutex mutex_;
   std::vector<HubEvent> events_ GYRE_GUARDED_BY(mutex_);
+  internal::LogWriter log_writer_;  // The last: what it still does needs the others.
 };
 
 Hub::Hub(const HubOptions& options) : work_(std::make_unique<Work>(options)) {}
@@ -218,17 +297,13 @@ Hub::~Hub() = default;
 
 void Hub::admit() { work_->admit(); }
 
-void Hub::submit(const WorkOrder& order) {
-  work_->change([order](internal::HubState& state) { state.submit(order, SteadyClock::now()); });
-}
+void Hub::submit(const WorkOrder& order) { work_->submit(order); }
 
 void Hub::stop(const std::string& attempt, StopReason reason, std::chrono::seconds grace) {
   work_->change([=](internal::HubState& state) { state.stop(attempt, reason, grace); });
 }
 
-void Hub::acknowledge(const std::string& attempt) {
-  work_->change([attempt](internal::HubState& state) { state.acknowledge(attempt); });
-}
+void Hub::acknowledge(const std::string& attempt) { work_->acknowledge(attempt); }
 
 void Hub::report(const std::string& node, const NodeReport& report) {
   work_->change([=](internal::HubState& state) { state.report(node, report); });

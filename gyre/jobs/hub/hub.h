@@ -8,6 +8,7 @@
 #include "gyre/base/clock.h"
 #include "gyre/base/log.h"
 #include "gyre/jobs/hub/attempt_run.h"
+#include "gyre/jobs/hub/log_store.h"
 #include "gyre/jobs/orders/work_order.h"
 #include "gyre/net/endpoint.h"
 #include "gyre/net/handshake.h"
@@ -25,6 +26,7 @@ struct HubOptions {
   std::chrono::milliseconds longest_start{30'000};
   /// From its last renewal until a node program whose connection has ended has to be back.
   std::chrono::milliseconds longest_absence{30'000};
+  LogStoreOptions logs = {};
   Logger logger = null_logger();
 };
 
@@ -46,8 +48,9 @@ struct HubEvent {
 };
 
 /// The service's side of all node programs: admits those that know the key, keeps their leases, and brings attempts to
-/// their ends. It keeps nothing on disk: after a restart it is given the attempts again, and learns the rest from the
-/// node programs. Thread-safe; runs a thread of its own.
+/// their ends. It keeps nothing on disk but the logs that they send: after a restart it is given the attempts again,
+/// and learns the rest from the node programs. An attempt is told as ended once the logs of its nodes have come, or the
+/// nodes are lost. Thread-safe; runs two threads of its own.
 class Hub {
  public:
   /// Node programs wait until admit(). Error(kIo) when it cannot listen there. A socket file that nobody listens at is

@@ -195,6 +195,10 @@ fs::path resolved(const fs::path& path, const MountPlan& mounts) {
   return place;
 }
 
+bool keeps_logs_on_node(const WorkOrder& order, const NodeFolders& folders, const JobEnvironment& environment) {
+  return lies_below(resolved(environment.log_folder, plan_mounts(order, folders)), folders.jobs());
+}
+
 std::optional<std::string> why_not_mountable(const fs::path& directory) {
   std::error_code failure;
   if (fs::is_directory(directory, failure)) return std::nullopt;

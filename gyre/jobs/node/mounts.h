@@ -48,6 +48,10 @@ void check_mounts(const spec::JobSpec& job, const spec::ClusterSpec& cluster);
 /// Where a path of the job lies for those who do not see its mounts. Pure.
 std::filesystem::path resolved(const std::filesystem::path& path, const MountPlan& mounts);
 
+/// Whether the job's log folder lies in the node's folder of jobs, on no mount: it goes with the node, unless the
+/// service is sent what is in it. Pure.
+bool keeps_logs_on_node(const orders::WorkOrder& order, const NodeFolders& folders, const JobEnvironment& environment);
+
 /// Why a directory of this machine cannot stand in for a volume: "there is no directory /data/share". Nothing where it
 /// can.
 std::optional<std::string> why_not_mountable(const std::filesystem::path& directory);

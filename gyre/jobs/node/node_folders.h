@@ -52,6 +52,8 @@ class NodeFolders {
   Path lease() const { return own() / "lease"; }
   Path setup_stamp() const { return own() / "setup.json"; }
   Path records() const { return own() / "records"; }
+  /// Log folders of attempts that have ended, by attempt, until the service has them.
+  Path undelivered() const { return own() / "logs"; }
   Path record(const std::string& attempt) const { return records() / (attempt + ".json"); }
   /// Of the `gyre launch` of the cluster's setup task, which is none of the job's.
   Path setup_socket() const { return root_ / "agent" / "setup.sock"; }

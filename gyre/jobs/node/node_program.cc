@@ -25,6 +25,7 @@
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
 #include "gyre/jobs/node/internal/attempt_ends.h"
+#include "gyre/jobs/node/internal/log_deliveries.h"
 #include "gyre/jobs/node/internal/node_probe.h"
 #include "gyre/jobs/node/internal/saved_attempt.h"
 #include "gyre/jobs/node/node_folders.h"
@@ -40,7 +41,6 @@ using orders::attempt_from;
 using orders::connect_securely;
 using orders::encode_number;
 using orders::is_numeric_address;
-using orders::lease_from;
 using orders::MessagePipe;
 using orders::NodeReport;
 using orders::number_from;
@@ -54,6 +54,8 @@ using orders::RunCommand;
 using orders::stop_attempt_from;
 using orders::StopAttempt;
 using orders::StopReason;
+using orders::Welcome;
+using orders::welcome_from;
 using orders::WorkOrder;
 
 namespace {
@@ -121,7 +123,8 @@ class NodeProgram::Work {
       : options_(options),
         lock_(take_lock(NodeFolders(options.node.root))),
         own_(open_own(NodeFolders(options.node.root))),
-        folders_(options.node.root, name_of(own_)) {
+        folders_(options.node.root, name_of(own_)),
+        deliveries_(folders_, options.logger) {
     options_.node.own = folders_.own();
     // Both are of the same folder then.
     if (!is_at_home() || !is_at(lock_, folders_.lock())) {
@@ -141,7 +144,9 @@ class NodeProgram::Work {
         options_.logger->warn("the connection to the service ended: {}", error.what());
         pipe_.reset();
       }
+      if (!pipe_) deliveries_.connected(0);
       enforce_lease();
+      if (leaving_ && !has_work() && deliveries_.done()) over_ = true;
     }
   }
 
@@ -173,6 +178,7 @@ class NodeProgram::Work {
       for (auto& [attempt, report] : all_reports()) registration.reports.push_back(std::move(report));
       pipe_->send(orders::message_type::kRegister, as_bytes(encode(registration)));
       registered_s_ = boot_time_s();
+      leaving_ = false;  // The service says so again.
     } catch (const Error& error) {
       options_.logger->debug("cannot reach the service: {}", error.what());
       pipe_.reset();
@@ -200,10 +206,24 @@ class NodeProgram::Work {
     std::map<std::string, NodeReport> reports;
     for (const auto& entry : fs::directory_iterator(folders_.records())) {
       if (entry.path().extension() != ".json") continue;
-      if (auto report = stored_report(entry.path().stem())) reports[report->attempt] = std::move(*report);
+      if (auto report = stored_report(entry.path().stem())) reports[report->attempt] = with_logs(std::move(*report));
     }
-    if (job_) reports[job_->order().attempt] = job_->report();
+    if (job_) reports[job_->order().attempt] = with_logs(job_->report());
     return reports;
+  }
+
+  /// A report as it is told: whether logs are still to be sent is ours to know.
+  NodeReport with_logs(NodeReport report) {
+    if (!report.sends_logs) return report;
+    if (report.phase == Phase::kEnded) {
+      deliveries_.seal(report.attempt, report.log_folder);
+      report.sends_logs = deliveries_.has(report.attempt);
+    } else if (is_current(report.attempt)) {
+      const std::uint64_t nodes = job_->order().nodes.size();
+      const std::uint64_t bytes = job_->order().log_bytes;
+      deliveries_.follow(report.attempt, report.log_folder, bytes == 0 ? 0 : std::max<std::uint64_t>(bytes / nodes, 1));
+    }
+    return report;
   }
 
   std::optional<NodeReport> stored_report(const std::string& attempt) const {
@@ -219,16 +239,25 @@ class NodeProgram::Work {
   }
 
   void step(int stop_fd) {
-    std::array<pollfd, 3> waits = {{{stop_fd, POLLIN, 0},
+    std::array<pollfd, 4> waits = {{{stop_fd, POLLIN, 0},
                                     {job_ ? job_->changed_fd() : -1, POLLIN, 0},
-                                    {pipe_ ? pipe_->fd() : -1, pipe_ ? pipe_->events() : short{0}, 0}}};
+                                    {pipe_ ? pipe_->fd() : -1, pipe_ ? pipe_->events() : short{0}, 0},
+                                    {deliveries_.changed_fd(), POLLIN, 0}}};
     if (::poll(waits.data(), waits.size(), timeout_ms()) < 0 && errno != EINTR) throw system_error("poll", errno);
     if (waits[0].revents != 0) over_ = true;
-    if (waits[1].revents != 0) job_->clear_changed();
-    if (waits[1].revents != 0 && pipe_) report(job_->report());
+    if (waits[1].revents != 0) {
+      job_->clear_changed();
+      const NodeReport news = with_logs(job_->report());
+      if (pipe_) send_report(news);
+    }
+    deliveries_.look();
     if (!pipe_) return;
     if ((waits[2].revents & POLLOUT) != 0) pipe_->flush();
     while (const auto message = pipe_->receive()) obey(*message);
+    for (const std::string& attempt : deliveries_.take_delivered()) {
+      if (const auto report = known_report(attempt)) send_report(*report);
+    }
+    deliveries_.send(*pipe_);
     const double now_s = boot_time_s();
     if (now_s > std::max(last_contact_s_, registered_s_) + std::max(lease_s_, kLongestSilenceS)) {
       throw Error(ErrorCode::kTimeout, "the service does not answer");
@@ -240,10 +269,13 @@ class NodeProgram::Work {
   int timeout_ms() const {
     double until_s = pipe_ ? (lease_s_ > 0 ? next_renewal_s_ : registered_s_ + kLongestConnectS) : next_try_s_;
     if (has_work() && !lost_) until_s = std::min(until_s, lease_until_s_);
-    return static_cast<int>(std::clamp<std::int64_t>(as_ms(until_s - boot_time_s()).count() + 1, 1, 60'000));
+    const int timeout_ms =
+        static_cast<int>(std::clamp<std::int64_t>(as_ms(until_s - boot_time_s()).count() + 1, 1, 60'000));
+    const auto look = deliveries_.next_look();
+    return look ? std::min(timeout_ms, look->poll_timeout_ms(timeout_ms)) : timeout_ms;
   }
 
-  void report(const NodeReport& report) {
+  void send_report(const NodeReport& report) {
     pipe_->send(orders::message_type::kReport, as_bytes(to_json(report).dump()));
   }
 
@@ -286,10 +318,13 @@ class NodeProgram::Work {
 
   void obey(const net::Message& message) {
     switch (message.type) {
-      case orders::message_type::kWelcome:
-        lease_s_ = static_cast<double>(lease_from(message).count()) / 1000;
+      case orders::message_type::kWelcome: {
+        const Welcome welcome = welcome_from(message);
+        lease_s_ = static_cast<double>(welcome.lease.count()) / 1000;
         hold_lease_since(registered_s_);
+        deliveries_.connected(welcome.log_window);
         return renew();
+      }
       case orders::message_type::kRenewed: {
         const auto sent = renewals_sent_s_.find(number_from(message));
         if (sent != renewals_sent_s_.end()) hold_lease_since(sent->second);
@@ -310,16 +345,23 @@ class NodeProgram::Work {
         return;
       }
       case orders::message_type::kForget: return forget(attempt_from(message));
-      case orders::message_type::kLeave: over_ = !has_work(); return;
-      default: throw Error(ErrorCode::kProtocol, fmt::format("the service sent a message of type {}", message.type));
+      case orders::message_type::kLeave: leaving_ = !has_work(); return;
+      default:
+        if (deliveries_.obey(message)) return;
+        throw Error(ErrorCode::kProtocol, fmt::format("the service sent a message of type {}", message.type));
     }
+  }
+
+  std::optional<NodeReport> known_report(const std::string& attempt) {
+    auto report = is_current(attempt) ? job_->report() : stored_report(attempt);
+    if (!report) return std::nullopt;
+    return with_logs(*std::move(report));
   }
 
   bool is_current(const std::string& attempt) const { return job_ && job_->order().attempt == attempt; }
 
   void prepare(const WorkOrder& order) {
-    if (is_current(order.attempt)) return report(job_->report());
-    if (const auto stored = stored_report(order.attempt)) return report(*stored);
+    if (const auto known = known_report(order.attempt)) return send_report(*known);
     if (order.here().registered_name() != options_.node_id) {
       throw Error(ErrorCode::kProtocol,
                   fmt::format("node {} got an order for {}", options_.node_id, order.here().registered_name()));
@@ -328,11 +370,12 @@ class NodeProgram::Work {
       const std::string why = fmt::format("node {} is busy with attempt {}", options_.node_id, job_->order().attempt);
       return refuse(order, *internal::internal_failure(order, why).error);
     }
+    if (job_) with_logs(job_->report());
     job_.reset();
-    lost_ = false;
+    lost_ = leaving_ = false;
     try {
       job_ = std::make_unique<NodeJob>(options_.node, order);
-      report(job_->report());
+      send_report(with_logs(job_->report()));
     } catch (const std::exception& error) {
       resources::ResourceError refused = *internal::internal_failure(order, error, false).error;
       refused.message = fmt::format("node {} cannot take the job: {}", options_.node_id, error.what());
@@ -348,7 +391,7 @@ class NodeProgram::Work {
     refusal.record->exit_code = resources::kNotTheJobsExitCode;
     refusal.record->error = why;
     refusal.record->started_us = refusal.record->ended_us = wall_clock_us();
-    report(refusal);
+    send_report(refusal);
   }
 
   void forget(const std::string& attempt) {
@@ -358,6 +401,7 @@ class NodeProgram::Work {
     }
     std::error_code ignored;
     fs::remove(folders_.record(attempt), ignored);
+    deliveries_.forget(attempt);
   }
 
   NodeProgramOptions options_;
@@ -366,9 +410,11 @@ class NodeProgram::Work {
   const NodeFolders folders_;
   std::unique_ptr<NodeJob> job_;
   std::optional<MessagePipe> pipe_;
+  internal::LogDeliveries deliveries_;
   bool over_ = false;
-  bool moved_ = false;  // It has said so.
-  bool lost_ = false;   // The lease, for the attempt that runs.
+  bool leaving_ = false;  // The service does not want the node any more.
+  bool moved_ = false;    // It has said so.
+  bool lost_ = false;     // The lease, for the attempt that runs.
 
   // Seconds of CLOCK_BOOTTIME: a machine that slept has not kept its lease.
   double lease_s_ = 0;

@@ -20,6 +20,7 @@ constexpr std::size_t kMostNodes = 4096;
 constexpr int kMostCores = 1 << 16;
 constexpr std::int64_t kLongestGraceSeconds = 7LL * 24 * 3600;
 constexpr std::int64_t kLongestLeaseMs = 24LL * 3600 * 1000;
+constexpr std::int64_t kLargestWindow = std::int64_t{64} << 20;
 
 Json json_of(const net::Message& message) {
   return parse_json(as_text(message.payload), kMostPayloadBytes, fmt::format("a message of type {}", message.type));
@@ -114,11 +115,17 @@ std::uint64_t number_from(const net::Message& message) {
   return static_cast<std::uint64_t>(JsonFields(json, "a renewal").integer("number", 0, kHighest));
 }
 
-std::string encode_lease(std::chrono::milliseconds lease) { return Json{{"lease_ms", lease.count()}}.dump(); }
+std::string encode(const Welcome& welcome) {
+  Json json = {{"lease_ms", welcome.lease.count()}};
+  if (welcome.log_window > 0) json["log_window"] = welcome.log_window;
+  return json.dump();
+}
 
-std::chrono::milliseconds lease_from(const net::Message& message) {
+Welcome welcome_from(const net::Message& message) {
   const Json json = json_of(message);
-  return std::chrono::milliseconds(JsonFields(json, "a welcome").integer("lease_ms", 1, kLongestLeaseMs));
+  const JsonFields fields(json, "a welcome");
+  return {.lease = std::chrono::milliseconds(fields.integer("lease_ms", 1, kLongestLeaseMs)),
+          .log_window = static_cast<std::uint64_t>(fields.integer_or("log_window", 0, kLargestWindow, 0))};
 }
 
 NodeReport report_from(const net::Message& message) { return node_report_from_json(json_of(message)); }

@@ -20,15 +20,24 @@ namespace message_type {
 constexpr std::uint16_t kRegister = 1;  ///< Registration; the first message.
 constexpr std::uint16_t kRenew = 2;     ///< {"number"}: answered by kRenewed with the same number.
 constexpr std::uint16_t kReport = 3;    ///< NodeReport
+// Logs on their way up (ADR 127). Only to a service whose welcome names a window.
+constexpr std::uint16_t kLogOpen = 4;   ///< LogPlace: the node has such a file. Answered by kLogFrom.
+constexpr std::uint16_t kLogBytes = 5;  ///< LogPiece; answered by kLogTaken, or by kLogFrom where it does not fit.
+constexpr std::uint16_t kLogCut = 6;    ///< LogPlace: the file ends there now. Answered by kLogFrom.
+constexpr std::uint16_t kLogEnd = 7;    ///< {"attempt"}: all that there will be was sent. Answered by kLogDone.
 // service -> node program
-constexpr std::uint16_t kWelcome = 11;  ///< {"lease_ms"}
+constexpr std::uint16_t kWelcome = 11;  ///< Welcome
 constexpr std::uint16_t kRenewed = 12;
-constexpr std::uint16_t kPrepare = 13;  ///< WorkOrder
-constexpr std::uint16_t kRun = 14;      ///< {"attempt", "facts": […]}
-constexpr std::uint16_t kFinish = 15;   ///< {"attempt"}
-constexpr std::uint16_t kStop = 16;     ///< {"attempt", "reason", "grace_seconds"}
-constexpr std::uint16_t kForget = 17;   ///< {"attempt"}: its record has been written down by the service.
-constexpr std::uint16_t kLeave = 18;    ///< {}: the node is not needed any more; the node program ends.
+constexpr std::uint16_t kPrepare = 13;   ///< WorkOrder
+constexpr std::uint16_t kRun = 14;       ///< {"attempt", "facts": […]}
+constexpr std::uint16_t kFinish = 15;    ///< {"attempt"}
+constexpr std::uint16_t kStop = 16;      ///< {"attempt", "reason", "grace_seconds"}
+constexpr std::uint16_t kForget = 17;    ///< {"attempt"}: its record has been written down by the service.
+constexpr std::uint16_t kLeave = 18;     ///< {}: the node is not needed any more; the node program ends.
+constexpr std::uint16_t kLogFrom = 19;   ///< LogPlace: the file is wanted from there.
+constexpr std::uint16_t kLogTaken = 20;  ///< LogPlace: all before it is in the service's file.
+constexpr std::uint16_t kLogDone =
+    21;  ///< {"attempt"}: its logs are on the service's disk; the node may remove its own.
 }  // namespace message_type
 
 constexpr int kProtocolVersion = 1;
@@ -41,6 +50,12 @@ struct Registration {
   std::string address = {};
   int cores = 1;
   int gpus = 0;
+};
+
+struct Welcome {
+  std::chrono::milliseconds lease{0};
+  /// How many bytes of logs may be on their way at once, on this connection; 0: the service takes none.
+  std::uint64_t log_window = 0;
 };
 
 struct RunCommand {
@@ -60,7 +75,7 @@ std::string encode(const RunCommand& command);
 std::string encode(const StopAttempt& command);
 std::string encode_attempt(const std::string& attempt);
 std::string encode_number(std::uint64_t number);
-std::string encode_lease(std::chrono::milliseconds lease);
+std::string encode(const Welcome& welcome);
 
 Registration registration_from(const net::Message& message);
 NodeReport report_from(const net::Message& message);
@@ -69,6 +84,6 @@ RunCommand run_command_from(const net::Message& message);
 StopAttempt stop_attempt_from(const net::Message& message);
 std::string attempt_from(const net::Message& message);
 std::uint64_t number_from(const net::Message& message);
-std::chrono::milliseconds lease_from(const net::Message& message);
+Welcome welcome_from(const net::Message& message);
 
 }  // namespace gyre::jobs::orders

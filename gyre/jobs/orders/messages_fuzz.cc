@@ -6,6 +6,7 @@
 
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
+#include "gyre/jobs/orders/log_stream.h"
 #include "gyre/jobs/orders/messages.h"
 
 namespace {
@@ -34,6 +35,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   read(message, orders::stop_attempt_from);
   read(message, orders::attempt_from);
   read(message, orders::number_from);
-  read(message, orders::lease_from);
+  read(message, orders::welcome_from);
+  read(message, orders::log_place_from);
+  read(message, orders::log_piece_from);
   return 0;
 }

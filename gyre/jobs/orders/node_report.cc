@@ -94,7 +94,8 @@ Json to_json(const NodeReport& report) {
           {"record", report.record ? to_json(*report.record) : Json()},
           {"log_folder", report.log_folder},
           {"outputs", report.outputs},
-          {"notes", report.notes}};
+          {"notes", report.notes},
+          {"sends_logs", report.sends_logs}};
 }
 
 NodeReport node_report_from_json(const Json& json) {
@@ -111,6 +112,7 @@ NodeReport node_report_from_json(const Json& json) {
   report.log_folder = fields.text("log_folder");
   report.outputs = texts_from_json(fields, "outputs", kMostOutputs);
   report.notes = list_from_json(fields, "notes", NodeReport::kMostNotes);
+  report.sends_logs = fields.has("sends_logs") && fields.boolean("sends_logs");
   return report;
 }
 

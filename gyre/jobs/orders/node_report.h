@@ -52,6 +52,8 @@ struct NodeReport {
   std::string log_folder;
   std::map<std::string, std::string> outputs;  ///< By id.
   std::vector<std::string> notes;              ///< For the job's events, in order; at most kMostNotes.
+  /// The node sends the attempt's logs to the service, and has not sent all of them. The attempt is not over before.
+  bool sends_logs = false;
 
   static constexpr std::size_t kMostNotes = 100;
   bool operator==(const NodeReport&) const = default;

@@ -107,6 +107,8 @@ Spec parsed_spec(const spec::Parsed<Spec>& parsed, const char* what) {
 
 }  // namespace
 
+std::string job_of(const std::string& attempt) { return attempt.substr(0, attempt.rfind('-')); }
+
 bool is_plain_name(std::string_view name) {
   const auto plain = [](char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '_';
@@ -157,6 +159,7 @@ Json to_json(const WorkOrder& order) {
           {"code_archive", order.code_archive},
           {"code_sha256", order.code_sha256},
           {"log_bytes", order.log_bytes},
+          {"sends_logs", order.sends_logs},
           {"key", order.key}};
 }
 
@@ -182,6 +185,7 @@ WorkOrder work_order_from_json(const Json& json) {
   if (json.contains("code_archive")) order.code_archive = folder_or_nothing(fields, "code_archive");
   order.code_sha256 = fields.text_or("code_sha256", "");
   order.log_bytes = static_cast<std::uint64_t>(fields.integer_or("log_bytes", 0, kMostLogBytes, 0));
+  order.sends_logs = fields.has("sends_logs") && fields.boolean("sends_logs");
   order.key = fields.text("key");
   const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
   if (order.key.size() != kKeyDigits || !std::ranges::all_of(order.key, is_digit)) {

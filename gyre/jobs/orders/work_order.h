@@ -56,7 +56,9 @@ struct WorkOrder {
   std::string code_archive;
   std::string code_sha256;
   std::uint64_t log_bytes = 0;  ///< How long the logs of its processes may become, on all nodes together; 0: at will.
-  std::string key;              ///< 64 hexadecimal digits: the secret that the nodes of this attempt share.
+  /// Logs that would lie in the node's own folder are sent to the service while they are written (ADR 127).
+  bool sends_logs = false;
+  std::string key;  ///< 64 hexadecimal digits: the secret that the nodes of this attempt share.
 
   const NodePlace& here() const { return nodes[static_cast<std::size_t>(node)]; }
   bool is_master() const { return node == 0; }
@@ -78,6 +80,9 @@ struct NodeFacts {
 
   bool operator==(const NodeFacts&) const = default;
 };
+
+/// The uuid of an attempt's job.
+std::string job_of(const std::string& attempt);
 
 /// Letters, digits, "-" and "_", 1 to 64 of them: names that become names of files.
 bool is_plain_name(std::string_view name);

@@ -33,13 +33,12 @@ struct ServiceOptions : drivers::DriverSettings {
   std::uint64_t code_bytes_per_user = std::uint64_t{5} << 30;
   /// How long the logs of one job may become, on all its nodes together, unless everybody may submit; 0: at will.
   std::uint64_t log_bytes_per_job = std::uint64_t{4} << 30;
-  /// How many bytes of the folder's file system uploads leave free.
-  std::uint64_t keep_free_bytes = 0;
   /// The number of an account of this machine; nothing where there is none. Thread-safe.
   std::function<std::optional<uid_t>(const std::string& name)> account_number = gyre::account_number;
   /// The wall clock, in microseconds since 1970. It may jump: nothing but the times in records comes from it.
   std::function<resources::TimeUs()> wall_clock = wall_clock_us;
-  /// For how long things are kept; 0: for ever. Records of ended jobs, with their code but without their files.
+  /// For how long things are kept; 0: for ever. Records of ended jobs, with their code and the logs that nodes have
+  /// sent, but without their files.
   std::chrono::hours keep_jobs{0};
   std::chrono::hours keep_events{24 * 365};  ///< But all of jobs that have not ended.
   std::chrono::hours keep_code{24 * 30};     ///< From the end of the last job that uses it.
@@ -61,7 +60,7 @@ struct ServiceOptions : drivers::DriverSettings {
 /// Jobs and clusters are deleted by a thread of the service, as soon as their jobs have ended. Experiments and
 /// workspaces with jobs that have not finished, and workspaces with clusters, are refused instead: kConflict
 /// "ExperimentInUse", "WorkspaceInUse". The records of a cluster's finished jobs stay when the cluster goes, and the
-/// files of jobs whatever is deleted.
+/// files of jobs whatever is deleted, but for the logs that nodes have sent: they go with the records of their jobs.
 class Service final : public JobService {
  public:
   /// Error(kUnsupported) when another service works in the folder; Error(kIo), Error(kCorruptData).

@@ -11,6 +11,7 @@
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
 #include "gyre/base/secret_key.h"
+#include "gyre/jobs/hub/log_store.h"
 #include "gyre/jobs/node/mounts.h"
 #include "gyre/jobs/orders/secure_connection.h"
 
@@ -58,7 +59,17 @@ std::string key_of_attempt(const net::JobKey& key, const std::string& attempt) {
   return hex_of(derive_key(key, "attempt " + attempt));
 }
 
-std::string job_of(const std::string& attempt) { return attempt.substr(0, attempt.rfind('-')); }
+void make_log_folder(const std::filesystem::path& store, const orders::WorkOrder& order,
+                     const node::NodeFolders& folders) {
+  if (!order.sends_logs) return;
+  const auto environment = node::job_environment(order, folders, {{"HOME", folders.job(order.job_name)}});
+  if (node::keeps_logs_on_node(order, folders, environment)) hub::make_log_folder(store, order);
+}
+
+std::string one_line(std::string text) {
+  for (std::size_t at = text.find('\n'); at != std::string::npos; at = text.find('\n', at)) text.replace(at, 1, " | ");
+  return text;
+}
 
 void check_order(const orders::WorkOrder& order, const node::NodeFolders& folders) {
   for (const orders::NodePlace& node : order.nodes) {

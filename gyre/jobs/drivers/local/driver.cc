@@ -42,12 +42,6 @@ constexpr std::chrono::milliseconds kBetweenLooks{50};
 /// Until the job's events say what does not end.
 constexpr std::chrono::seconds kLongestQuietEnding{10};
 
-/// What a program has said at its end, for a sentence.
-std::string one_line(std::string text) {
-  for (std::size_t at = text.find('\n'); at != std::string::npos; at = text.find('\n', at)) text.replace(at, 1, " | ");
-  return text;
-}
-
 internal::FoundGpus search_gpus(const node::Variables& environment, spdlog::logger& logger) {
   internal::FoundGpus found = internal::find_machine_gpus(environment);
   if (!found.problem.empty()) {
@@ -87,6 +81,7 @@ LocalDriver::LocalDriver(const LocalOptions& options)
   hub.lease = options_.lease;
   hub.margin = options_.margin;
   hub.longest_start = options_.longest_start;
+  hub.logs = {.folder = options_.logs(), .keep_free_bytes = options_.keep_free_bytes};
   hub.logger = options_.logger;
   hub_ = std::make_unique<hub::Hub>(hub);
 }
@@ -123,6 +118,7 @@ WorkOrder LocalDriver::completed(WorkOrder order) const {
   order.mount_root = (options_.folder / "mounts" / name_of_mounts(order)).string();
   // Node programs of root have mount namespaces.
   if (::geteuid() == 0 && order.nodes.size() > 1) order.jobs_root = (attempt_folder(order.attempt) / "jobs").string();
+  order.sends_logs = true;
   order.key = key_of_attempt(key_, order.attempt);
   order.node = 0;
   return order;
@@ -168,6 +164,7 @@ void LocalDriver::submit(const WorkOrder& order) {
   fs::create_directories(attempt_folder(order.attempt));
   fs::create_directories(options_.folder / "mounts");
   WorkOrder with_gpus = completed(order);
+  make_log_folder(options_.logs(), with_gpus, folders(with_gpus));
   std::string note = gpus_.give(with_gpus, gpu_file(order.attempt));
   if (!note.empty()) notes_.push_back({Event::Kind::kNote, order.attempt, "", std::move(note), std::nullopt});
   take_up(with_gpus);
@@ -250,9 +247,10 @@ AtNodes LocalDriver::at_nodes(const std::vector<WorkOrder>& asked) const {
 }
 
 std::string LocalDriver::end_strays(const std::set<std::string>& jobs, const std::set<std::string>& in_hand) {
-  return node::end_strays({.nodes = options_.folder / "nodes",
-                           .is_ours = [&](const std::string& attempt) { return jobs.contains(job_of(attempt)); },
-                           .is_in_hand = [&](const std::string& attempt) { return in_hand.contains(attempt); }});
+  return node::end_strays(
+      {.nodes = options_.folder / "nodes",
+       .is_ours = [&](const std::string& attempt) { return jobs.contains(orders::job_of(attempt)); },
+       .is_in_hand = [&](const std::string& attempt) { return in_hand.contains(attempt); }});
 }
 
 /// By a thread: one that takes long holds up nobody.

@@ -52,6 +52,7 @@ class LocalFixture {
   /// It hangs: it neither renews its lease nor ends.
   void lose_node(const std::string& node) const { signal_program(node, SIGSTOP); }
   fs::path node_folder(const std::string& node) const { return options_.folder / "nodes" / node; }
+  fs::path log_store() const { return options_.logs(); }
 
   std::vector<std::string> processes_of(const std::string& attempt) const {
     std::vector<std::string> found;

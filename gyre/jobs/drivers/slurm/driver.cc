@@ -107,6 +107,7 @@ hub::HubOptions hub_options(const SlurmOptions& options, const net::JobKey& key)
   hub.lease = options.lease;
   hub.margin = options.margin;
   hub.longest_start = std::chrono::milliseconds(0);  // An attempt may wait in Slurm's queue for days.
+  hub.logs = options.logs;
   hub.logger = options.logger;
   return hub;
 }
@@ -166,6 +167,7 @@ class SlurmDriver::Work {
   WorkOrder completed(WorkOrder order) const {
     order.shared_folder = home_.shared(order.attempt).string();
     if (!order.code_archive.empty()) order.code_archive = home_.code(order.attempt).string();
+    order.sends_logs = !options_.logs.folder.empty();
     order.key = key_of_attempt(key_, order.attempt);
     order.node = 0;
     for (std::size_t node = 0; node < order.nodes.size(); ++node) {
@@ -186,6 +188,7 @@ class SlurmDriver::Work {
 
   void submit(const WorkOrder& order) {
     static_cast<void>(plan(order));
+    make_log_folder(options_.logs.folder, completed(order), node::NodeFolders(node_root(options_, order.attempt)));
     take(order, false);
     hub_.admit();
   }
@@ -417,7 +420,9 @@ class SlurmDriver::Work {
     std::error_code ignored;
     if (!fs::exists(file, ignored)) return std::nullopt;
     try {
-      return orders::read_node_report(file);
+      orders::NodeReport report = orders::read_node_report(file);
+      report.sends_logs = false;  // The node program has gone.
+      return report;
     } catch (const Error& error) {
       options_.logger->error("the record {} cannot be read: {}", file.string(), error.what());
       return std::nullopt;

@@ -29,6 +29,7 @@ struct SlurmOptions {
   std::chrono::milliseconds longest_start{
       60'000};                       ///< From the start of Slurm's job until all node programs have come.
   std::chrono::seconds give_up{60};  ///< Node programs without a job and a service end after so long.
+  hub::LogStoreOptions logs = {};
   Logger logger = null_logger();
 };
 

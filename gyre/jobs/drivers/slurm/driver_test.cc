@@ -41,6 +41,7 @@ class SlurmFixture {
     options_.shared_folder = folder / "shared";
     fs::create_directories(options_.shared_folder);
     options_.node_folder = cluster_ / "local";
+    options_.logs = {.folder = folder / "service/logs"};
     options_.address = "127.0.0.1";
     options_.gyre = GYRE_PROGRAM;
     for (const char* name : {"PATH", "SLURM_CONF", "HOME"}) {
@@ -87,6 +88,7 @@ class SlurmFixture {
     return found;
   }
   const slurm::SlurmOptions& options() const { return options_; }
+  fs::path log_store() const { return options_.logs.folder; }
 
  private:
   /// Slurm's node is any; the node program's name ends with the number of its place.

@@ -51,7 +51,7 @@ void HubState::stop(const std::string& attempt, StopReason reason, std::chrono::
 
 void HubState::acknowledge(const std::string& attempt) {
   const auto found = attempts_.find(attempt);
-  if (found == attempts_.end() || !found->second.run.ended()) return;
+  if (found == attempts_.end() || !found->second.run.complete()) return;
   found->second.run.acknowledge();
   update(found->second);
   if (found->second.run.forgotten()) attempts_.erase(found);
@@ -103,6 +103,10 @@ void HubState::report(const std::string& node, const NodeReport& report) {
   if (found->second.run.forgotten()) attempts_.erase(found);
 }
 
+void HubState::note(const std::string& attempt, const std::string& text) {
+  events_.push_back({HubEvent::Kind::kNote, attempt, "", text, std::nullopt});
+}
+
 void HubState::settle(const std::string& node, const NodeReport& report) {
   const bool ended = report.phase == Phase::kEnded;
   outgoing_.push_back({node, ended ? orders::message_type::kForget : orders::message_type::kStop,
@@ -131,7 +135,7 @@ void HubState::look_at_clock(Time now) {
   std::vector<std::pair<std::string, std::string>> lost;
   for (const auto& [id, contact] : nodes_) {
     const auto needs = [&node = id](const auto& attempt) {
-      return attempt.second.run.index_of(node) && !attempt.second.run.ended();
+      return attempt.second.run.index_of(node) && !attempt.second.run.complete();
     };
     // A node program without a job may go as it likes.
     if (contact.lost || std::ranges::none_of(attempts_, needs)) continue;
@@ -159,7 +163,7 @@ void HubState::update(Entry& entry) {
     entry.running_told = true;
     events_.push_back({HubEvent::Kind::kRunning, attempt, "", "", std::nullopt});
   }
-  if (run.ended() && !entry.end_told) {
+  if (run.complete() && !entry.end_told) {
     entry.end_told = true;
     events_.push_back({HubEvent::Kind::kEnded, attempt, "", "", run.result()});
   }

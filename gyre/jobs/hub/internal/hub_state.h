@@ -37,6 +37,8 @@ class HubState {
   void renewed(const std::string& node, Time now);
   void report(const std::string& node, const orders::NodeReport& report);
   void lose_node(const std::string& node, const std::string& why, NodeLoss loss = NodeLoss::kByChance);
+  /// A sentence for the events of an attempt.
+  void note(const std::string& attempt, const std::string& text);
   /// Nodes whose time is over are lost.
   void look_at_clock(Time now);
 

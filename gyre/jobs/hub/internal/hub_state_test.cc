@@ -186,5 +186,18 @@ TEST_F(HubStateTest, an_end_is_told_once_and_forgotten_when_it_is_acknowledged) 
   EXPECT_THAT(sent(), ElementsAre(orders::message_type::kForget));
 }
 
+TEST_F(HubStateTest, an_end_is_told_when_the_logs_have_come_or_their_node_is_lost) {
+  state_.submit(order_, now_);
+  state_.node_came({"n0", 1, {}}, now_);
+  NodeReport report = at(Phase::kEnded);
+  report.sends_logs = true;
+  static_cast<void>(events());
+  state_.report("n0", report);
+  EXPECT_THAT(events(), ElementsAre(HubEvent::Kind::kRunning));
+  state_.acknowledge("a1");
+  pass(13);
+  EXPECT_THAT(events(), ElementsAre(HubEvent::Kind::kNodeLost, HubEvent::Kind::kNote, HubEvent::Kind::kEnded));
+}
+
 }  // namespace
 }  // namespace gyre::jobs::hub::internal

@@ -72,7 +72,7 @@ AttemptKeeper::AttemptKeeper(const NodeOptions& options, SavedAttempt state, Com
 void AttemptKeeper::go() {
   try {
     try {
-      state_.step != Step::kStopped ? prepare() : use_private_folders();
+      state_.step != Step::kStopped ? prepare() : go_on_at_the_end();
     } catch (const AttemptEnds& end) {
       stop_at(end);
     } catch (const std::exception& error) {
@@ -96,12 +96,22 @@ void AttemptKeeper::prepare() {
   const AttemptPlaces places(options_, state_.order);
   places.make();
   has_places_ = true;
+  tell(places);
+  if (state_.step == Step::kPreparing) set_up();
+  use_private_folders();
+}
+
+void AttemptKeeper::tell(const AttemptPlaces& places) {
   sink_.update([&](NodeReport& report) {
     report.log_folder = places.log_folder();
     report.outputs = places.outputs();
+    report.sends_logs = places.sends_logs();
   });
-  if (state_.step == Step::kPreparing) set_up();
+}
+
+void AttemptKeeper::go_on_at_the_end() {
   use_private_folders();
+  tell(AttemptPlaces(options_, state_.order));
 }
 
 void AttemptKeeper::use_private_folders() {

@@ -17,6 +17,8 @@
 
 namespace gyre::jobs::node::internal {
 
+class AttemptPlaces;
+
 /// Shows what NodeJob::report() returns.
 class ReportSink {
  public:
@@ -49,6 +51,8 @@ class AttemptKeeper {
   void prepare();
   void accept();
   void set_up();
+  void go_on_at_the_end();
+  void tell(const AttemptPlaces& places);
   void use_private_folders();
   /// Names in /dev/shm that are not the attempt's.
   std::vector<std::string> memory_of_others() const;

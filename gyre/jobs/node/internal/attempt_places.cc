@@ -236,6 +236,10 @@ std::map<std::string, std::string> AttemptPlaces::outputs() const {
   return outputs;
 }
 
+bool AttemptPlaces::sends_logs() const {
+  return order_.sends_logs && keeps_logs_on_node(order_, folders_, environment_);
+}
+
 void clear_node(const WorkOrder& order, const NodeFolders& folders) {
   // Logs that stay on the node lie beside the job's folder.
   std::string last;

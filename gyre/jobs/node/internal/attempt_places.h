@@ -32,6 +32,8 @@ class AttemptPlaces {
   /// Where logs and outputs lie for those who do not see the job's mounts.
   std::filesystem::path log_folder() const;
   std::map<std::string, std::string> outputs() const;
+  /// The service is to be sent the logs.
+  bool sends_logs() const;
 
  private:
   void make_mounts(const std::vector<Mount>& mounts, const char* owner, const std::filesystem::path& root) const;

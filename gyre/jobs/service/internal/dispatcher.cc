@@ -228,6 +228,7 @@ void Dispatcher::turn() {
     end_restore();
   }
   decide();
+  ledger_.free_removed_logs();
 }
 
 bool Dispatcher::attempt_alone(const std::string& what, const std::function<void()>& change) {

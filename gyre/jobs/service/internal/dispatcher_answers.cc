@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "gyre/base/error.h"
+#include "gyre/jobs/hub/log_store.h"
 #include "gyre/jobs/node/job_environment.h"
 #include "gyre/jobs/node/mounts.h"
 #include "gyre/jobs/scheduler/explain.h"
@@ -48,7 +49,11 @@ std::vector<resources::OutputDirectory> Dispatcher::output_directories(const cat
     const std::size_t segment = real.find("/" + order.path_segment);
     if (segment != std::string::npos) directories.push_back({id, real.substr(0, segment), real.substr(segment + 1)});
   };
-  add("stdouterr", environment.log_folder);
+  const std::filesystem::path received = hub::received_logs(options_.logs(), order);
+  std::error_code ignored;
+  const bool from_nodes =
+      node::keeps_logs_on_node(order, folders, environment) && std::filesystem::exists(received, ignored);
+  add("stdouterr", from_nodes ? received.string() : environment.log_folder);
   if (!order.job.output_files.empty()) add(std::string(spec::kKeptFiles), environment.kept_files);
   for (const node::OutputPlace& output : environment.outputs) add(output.id, output.path);
   return directories;

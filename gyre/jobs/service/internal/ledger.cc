@@ -2,12 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+#include <system_error>
+
 #include "gyre/cli/suggest.h"
 #include "gyre/jobs/resources/service_error.h"
 
 namespace gyre::jobs::service {
 
 namespace {
+
+/// In the folder of logs; no job's uuid.
+constexpr const char* kRemoved = ".removed";
 
 /// "JobNotFound", "there is no job 'x'; did you mean 'y'?".
 resources::ServiceError not_found(const std::string& kind, const std::string& what, const std::string& name,
@@ -88,7 +94,19 @@ std::string Ledger::wait_of(catalog::Id job) const {
 
 void Ledger::remove_job(const catalog::Job& job) {
   catalog.jobs().remove(job.id);
+  std::error_code ignored;
+  if (std::filesystem::exists(logs / job.uuid, ignored)) {
+    std::filesystem::create_directories(logs / kRemoved, ignored);
+    std::filesystem::rename(logs / job.uuid, logs / kRemoved / job.uuid, ignored);
+  }
   if (!job.code.empty() && !catalog.jobs().uses_code(job.workspace, job.code)) code.remove(job.workspace, job.code);
+}
+
+void Ledger::free_removed_logs() const {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(logs / kRemoved, ignored)) {
+    std::filesystem::remove_all(entry.path(), ignored);
+  }
 }
 
 void Ledger::remove_experiment(catalog::Id id) {

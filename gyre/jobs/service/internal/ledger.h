@@ -35,11 +35,16 @@ struct LiveAttempt {
 struct Ledger {
   /// `folder`: of the service.
   Ledger(catalog::Catalog opened, const std::filesystem::path& folder, Logger logger)
-      : catalog(std::move(opened)), code(folder / "code"), ends(folder / "ended.log", std::move(logger)) {}
+      : catalog(std::move(opened)),
+        code(folder / "code"),
+        logs(folder / "logs"),
+        ends(folder / "ended.log", std::move(logger)) {}
 
   Mutex mutex;
   catalog::Catalog catalog GYRE_GUARDED_BY(mutex);
   CodeStore code;
+  /// Those that nodes have sent, of each job a folder by its uuid.
+  const std::filesystem::path logs;
   EndLog ends GYRE_GUARDED_BY(mutex);
   /// That the catalog was restored, until it is known what had been running.
   std::optional<catalog::BackupMark> restored GYRE_GUARDED_BY(mutex);
@@ -64,8 +69,11 @@ struct Ledger {
   /// What the job's planned attempt waits for; empty where it waits for nothing.
   std::string wait_of(catalog::Id job) const GYRE_REQUIRES(mutex);
 
-  /// With its code, where no other job has it. It is being deleted and has finished.
+  /// With its code, where no other job has it, and the logs that its nodes have sent. It is being deleted and has
+  /// finished.
   void remove_job(const catalog::Job& job) GYRE_REQUIRES(mutex);
+  /// Frees the disk of the logs of removed jobs, which may take long.
+  void free_removed_logs() const GYRE_EXCLUDES(mutex);
   /// With its jobs, all of which have finished.
   void remove_experiment(catalog::Id id) GYRE_REQUIRES(mutex);
   /// Of a workspace.

@@ -65,7 +65,7 @@ std::string end_strays(const Commands& commands, const fs::path& shared_folder, 
     const std::string prefix = job_name("");
     if (is_over(job.state) || !job.name.starts_with(prefix)) continue;
     const std::string attempt = job.name.substr(prefix.size());
-    if (!jobs.contains(job_of(attempt)) || in_hand.contains(attempt)) continue;
+    if (!jobs.contains(orders::job_of(attempt)) || in_hand.contains(attempt)) continue;
     if (const auto service = living_service_of(attempt, shared_folder, own)) {
       left.push_back(
           fmt::format("{} ({}) is of the server that listens at {}; end that server and its jobs, or this server: both "
