@@ -83,15 +83,23 @@ function optionsOf(name: string, lines: Line[], look: Look, width: number, zoomT
   };
 }
 
-function tablesOf(lines: Line[], look: Look): uPlot.AlignedData {
-  const tables = lines.map((line): uPlot.AlignedData => {
-    const values = smooth(line.y, look.smoothing);
-    // No logarithm of what is not positive.
-    return [line.x, look.logarithmic ? values.map((value) => (value !== null && value > 0 ? value : null)) : values];
-  });
-  if (tables.length === 0) return [[]];
-  const modes: uPlot.JoinNullMode[][] = tables.map(() => [0, 2]); // What was not a number stays a gap.
-  return uPlot.join(tables, modes);
+/** All lines over the places of all. */
+function tableOf(lines: Line[]): uPlot.AlignedData {
+  if (lines.length === 0) return [[]];
+  const modes: uPlot.JoinNullMode[][] = lines.map(() => [0, 2]); // What was not a number stays a gap.
+  return uPlot.join(lines.map((line): uPlot.AlignedData => [line.x, line.y]), modes);
+}
+
+/** The table as it is drawn. */
+function drawn([places, ...columns]: uPlot.AlignedData, look: Look): uPlot.AlignedData {
+  return [
+    places,
+    ...columns.map((column) => {
+      const values = smooth(column as (number | null | undefined)[], look.smoothing);
+      // No logarithm of what is not positive.
+      return look.logarithmic ? values.map((value) => (typeof value === "number" && value <= 0 ? null : value)) : values;
+    }),
+  ];
 }
 
 /** What is zoomed to, of all that there is. */
@@ -109,17 +117,17 @@ class Drawing {
   constructor(
     private readonly name: string,
     private readonly target: HTMLElement,
-    private readonly look: Look,
     private readonly zoomTo: (zoom: Zoom | null) => void,
   ) {}
 
-  show(lines: Line[]): void {
-    const data = tablesOf(lines, this.look);
+  /** `table`: of the lines. */
+  show(lines: Line[], table: uPlot.AlignedData, look: Look): void {
+    const data = drawn(table, look);
     const names = JSON.stringify(lines.map((line) => [line.label, line.x.length === 1]));
     if (this.#plot === null || names !== this.#lines) {
       this.#plot?.destroy();
       this.#lines = names;
-      this.#plot = new uPlot(optionsOf(this.name, lines, this.look, this.target.clientWidth, this.zoomTo), data, this.target);
+      this.#plot = new uPlot(optionsOf(this.name, lines, look, this.target.clientWidth, this.zoomTo), data, this.target);
     } else {
       this.#plot.setData(data, this.zoom === null);
     }
@@ -221,18 +229,22 @@ export function Chart({ source, name, version, runs, look }: {
     };
   }, []);
   useEffect(() => setZoom(null), [look.axis]);
+  const words = useMemo(() => describe(name, whole), [name, whole]);
+  const table = useMemo(() => tableOf(lines), [lines]);
+  // Smoothing changes with every movement of its slider: the chart stays, and has other values.
+  const { axis, logarithmic, dark } = look;
   useEffect(() => {
     return () => {
       drawing.current?.destroy();
       drawing.current = null;
     };
-  }, [look]);
+  }, [axis, logarithmic, dark]);
   useEffect(() => {
-    if (place.current === null || lines.length === 0 || (!inView && drawing.current === null)) return;
-    drawing.current ??= new Drawing(name, place.current, look, setZoom);
-    drawing.current.show(lines);
-  }, [lines, look, inView]);
-  useEffect(() => drawing.current?.apply(zoom), [zoom, look]);
+    if (place.current === null || lines.length === 0 || !inView) return;
+    drawing.current ??= new Drawing(name, place.current, setZoom);
+    drawing.current.show(lines, table, look);
+  }, [lines, table, look, inView]);
+  useEffect(() => drawing.current?.apply(zoom), [zoom, axis, logarithmic, dark]);
 
   const button = (sign: string, words: string, act: () => void, disabled = false) => (
     <button type="button" title={words} aria-label={`${words}: ${name}`} onClick={act} disabled={disabled}>
@@ -251,7 +263,7 @@ export function Chart({ source, name, version, runs, look }: {
           {button("↺", "Show all", () => setZoom(null), zoom === null)}
         </div>
       </div>
-      <div class="plot" ref={place} role="img" aria-label={describe(name, whole)} />
+      <div class="plot" ref={place} role="img" aria-label={words} />
     </section>
   );
 }

@@ -1,7 +1,7 @@
 // A part of a rank's log, a few megabytes of what may be gigabytes: it grows at either end, and forgets at the other.
 const PIECE = 262_144;
 const MOST_BYTES = 4_194_304;
-const SEARCHED_AT_ONCE = 1_048_576;
+const SEARCHED_AT_ONCE = 8_388_608;
 const LONGEST_LINE = 4_000;
 
 /** Bytes `from` to `to` (exclusive) of a log, or as many as there are; `at`: where they begin. */
@@ -145,18 +145,27 @@ export async function findInLog(
 ): Promise<number | null> {
   const wanted = byteDecoder.decode(new TextEncoder().encode(text)).toLowerCase();
   const overlap = wanted.length + 65_536; // And the line's beginning.
-  for (let edge = at; backwards ? edge > limit : edge < limit; ) {
-    if (stop()) return null;
+  const pieceAt = (edge: number) => {
     const from = backwards ? Math.max(limit, edge - SEARCHED_AT_ONCE) : Math.max(0, edge - overlap);
-    const to = backwards ? edge : Math.min(limit, edge + SEARCHED_AT_ONCE);
-    const piece = await read(from, to);
-    if (piece.bytes.length === 0) return null;
+    return read(from, backwards ? edge : Math.min(limit, edge + SEARCHED_AT_ONCE));
+  };
+  const goesOn = (edge: number) => (backwards ? edge > limit : edge < limit);
+  let edge = at;
+  let cut = 0;
+  let coming = goesOn(edge) ? pieceAt(edge) : null;
+  while (coming !== null) {
+    const piece = await coming;
+    const end = piece.at + piece.bytes.length;
+    if (stop() || piece.bytes.length === 0) return null;
+    const next = backwards ? (piece.at > limit ? piece.at + wanted.length : limit) : end;
+    const moves = backwards ? next < edge : next > edge;
+    coming = moves && goesOn(next) ? pieceAt(next) : null; // While this one is searched.
+    coming?.catch(() => {}); // Reported when its turn comes.
     const letters = byteDecoder.decode(piece.bytes).toLowerCase();
-    const found = backwards ? letters.lastIndexOf(wanted) : letters.indexOf(wanted, Math.max(0, edge - piece.at));
+    const found = backwards ? letters.lastIndexOf(wanted) : letters.indexOf(wanted, Math.max(0, edge - piece.at - cut));
     if (found >= 0) return piece.at + letters.lastIndexOf("\n", found) + 1;
-    if (backwards && from === limit) return null;
-    edge = backwards ? from + wanted.length : to;
-    if (!backwards && to === limit) return null;
+    edge = next;
+    cut = wanted.length - 1; // What two pieces share may begin in the first of them.
   }
   return null;
 }
