@@ -71,6 +71,12 @@ const checks = {
     await page.getByRole("row", { name: /second queued .*needs 1 node/ }).waitFor();
   },
 
+  async a_narrow_screen_has_no_scrolling_aside() {
+    await page.setViewportSize({ width: 360, height: 740 });
+    await until("it fits", () => page.evaluate(() => document.documentElement.scrollWidth <= 360));
+    await page.setViewportSize({ width: 1280, height: 900 });
+  },
+
   async nodes_name_their_jobs() {
     await page.getByRole("link", { name: "Nodes" }).click();
     await page.getByRole("link", { name: "default/first" }).click();

@@ -228,7 +228,7 @@ function JobEvents({ path }: { path: string }) {
         {[...(events.value?.value ?? [])].reverse().map((event) => (
           <li key={event.sequence} class={event.to === "failed" ? "failed" : ""}>
             <time dateTime={event.time}>{new Date(event.time).toLocaleTimeString()}</time>
-            <span>{[`${event.subject} ${event.to}`, event.message].filter((word) => word !== "").join(": ")}</span>
+            <span>{[`${event.subject} ${event.to}`.trim(), event.message].filter((word) => word !== "").join(": ")}</span>
           </li>
         ))}
       </ol>
