@@ -12,16 +12,20 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from gyre._program_position import register_loop
 from gyre.core import _core
 from gyre.errors import Error
 
 # How long a program may handle an exception of its own before it is interrupted in that.
 _PATIENCE_SECONDS = 2.0
-# How long a device that hangs may keep a thread from noticing that its library has been ended.
-LAST_WAIT_SECONDS = 10.0
+# How long a device that hangs may keep a thread from noticing that its library has been ended, or from ending it.
+LAST_WAIT_SECONDS = 5.0
+_LOOK_SECONDS = 0.1
+_PACKAGE = str(Path(__file__).parents[1])
 
 
 class _Program:
@@ -140,21 +144,31 @@ def _made_by_itself(failure: Error, on_seen: Callable[[], object]) -> type[Error
 
 
 def end_if_it_hangs(is_elsewhere: Callable[[], bool] | None) -> None:
-    """Ends the process, whose device hangs, if that keeps the main thread from being interrupted. `is_elsewhere`: of
-    Callers.interrupt()."""
-    if is_elsewhere is None:
-        return
+    """Of a process whose device may hang: ends it if that keeps the main thread from being interrupted, or from leaving
+    the job at the end of the program. `is_elsewhere`: of Callers.interrupt()."""
+    arguments = (is_elsewhere or (lambda: False),)
+    threading.Thread(target=_end_if_it_hangs, args=arguments, name="gyre end", daemon=True).start()
 
-    def wait() -> None:
-        until = time.monotonic() + LAST_WAIT_SECONDS
-        while is_elsewhere():
-            if time.monotonic() > until:
-                logging.getLogger("gyre").error(
-                    "its main thread has been in a function of C for %.0f s since then: the process ends",
-                    LAST_WAIT_SECONDS,
-                )
-                logging.shutdown()
-                os._exit(1)
-            time.sleep(0.1)
 
-    threading.Thread(target=wait, name="gyre end", daemon=True).start()
+def _end_if_it_hangs(is_elsewhere: Callable[[], bool]) -> None:
+    until = time.monotonic() + LAST_WAIT_SECONDS
+    while time.monotonic() < until:
+        time.sleep(_LOOK_SECONDS)
+        if not is_elsewhere() and not _is_leaving():
+            until = time.monotonic() + LAST_WAIT_SECONDS
+    logging.getLogger("gyre").error(
+        "its main thread has been in a function of C for %.0f s since then: the process ends", LAST_WAIT_SECONDS
+    )
+    logging.shutdown()
+    os._exit(1)
+
+
+def _is_leaving() -> bool:
+    """Whether the program has ended, and its last function is one of Gyre's."""
+    main = threading.main_thread()
+    frame = sys._current_frames().get(main.ident or 0)
+    return not main.is_alive() and frame is not None and frame.f_code.co_filename.startswith(_PACKAGE)
+
+
+# It brings nothing for which another rank could wait.
+register_loop(_end_if_it_hangs.__code__, lambda _: True)

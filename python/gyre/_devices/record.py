@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from gyre._devices import interruption
 from gyre._devices.device_watch import DeviceWatch
 from gyre._devices.interruption import Callers, end_if_it_hangs, note_seen
 from gyre._devices.watch import look_after
@@ -146,8 +147,8 @@ class Record:
                 break
             with contextlib.suppress(Error):  # The next look sees it.
                 open_call.wait_for(_LOOK_SECONDS)
-        with self._failing:  # Another thread may be about to tell a failure.
-            pass
+        if self._failing.acquire(timeout=interruption.LAST_WAIT_SECONDS):  # Another thread may be about to tell one.
+            self._failing.release()
         if self.failure is not None and not self._is_told:
             raise self.tell()
 
@@ -222,7 +223,9 @@ class Record:
 
     def fail(self, failure: Error, entry: Entry | None = None) -> None:
         """Ends the group, if it has not failed yet. `entry`: the call that the ranks disagree about, if they do."""
-        with self._failing:
+        if not self._failing.acquire(timeout=interruption.LAST_WAIT_SECONDS):
+            return  # Its device hangs, and keeps the thread that has found an earlier failure.
+        try:
             if self.failure is not None:
                 return
             if isinstance(failure, MismatchError) and entry is not None:
@@ -239,6 +242,8 @@ class Record:
             with contextlib.suppress(Error):
                 self._abort(str(failure))
             self.end()
+        finally:
+            self._failing.release()
 
     def _note_told(self) -> None:
         self._is_told = True

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import increment_version
 
-from gyre._devices import delegates, library_threads, meeting, progress, staging
+from gyre._devices import delegates, interruption, library_threads, meeting, progress, staging
 from gyre._devices.device_watch import DeviceWatch
 from gyre._devices.interruption import Callers, end_if_it_hangs, note_seen
 from gyre._devices.watch import look_after
@@ -34,8 +34,6 @@ from gyre.torch._submissions import OneTimeName, gathering_submission, submit_on
 from gyre.torch.handle import Handle
 
 _KEPT_AS = "gyre.torch.delegate"
-# For a library that is being ended, at the end of the program.
-_LAST_WAIT_SECONDS = 5.0
 # What NCCL exchanges; all else goes through host memory.
 _TYPES = frozenset(
     {
@@ -104,7 +102,7 @@ class Delegate:
         self._streams: dict[torch.device, torch.Stream] = {}
         self._threads: list[threading.Thread] = []
         self._has_agreed = threading.Event()
-        self._ending = threading.Lock()  # Held by whoever ends the library.
+        self._ending = threading.Lock()  # Held by whoever aborts the library.
         self._ended = False  # Takes no more calls.
         self._is_over = False  # No more will be agreed on.
         self._is_closed = False
@@ -180,10 +178,11 @@ class Delegate:
 
     def join_threads(self) -> None:
         """After the runtime's shutdown(). A thread that the interpreter ends inside a library would end the process."""
+        until = time.monotonic() + interruption.LAST_WAIT_SECONDS
         for thread in self._threads:
             if thread is not threading.current_thread():
-                thread.join(_LAST_WAIT_SECONDS)
-        if self._ending.acquire(timeout=_LAST_WAIT_SECONDS):
+                thread.join(max(0.0, until - time.monotonic()))
+        if self._ending.acquire(timeout=max(0.0, until - time.monotonic())):
             self._ending.release()
 
     def look(self) -> bool:
@@ -191,11 +190,12 @@ class Delegate:
         try:
             self._watch.look()
         except TimeoutError as failure:
-            # The program may be waiting for the device, where no error can reach it.
+            # The program may be in a function of C for long, where it cannot be interrupted.
             logging.getLogger("gyre").error("rank %d: %s", self.runtime.rank, failure)
             with contextlib.suppress(Error):
                 self.runtime.core.abort(str(failure))
             self._fail(failure)
+            return False
         return not self._is_closed
 
     def is_idle(self) -> bool:
@@ -239,10 +239,16 @@ class Delegate:
 
     def _end(self, how: str) -> None:
         progress.finish()
-        group = self._group
-        alone = self._ending if how == "abort" else contextlib.nullcontext()  # A shutdown that hangs may be aborted.
-        with alone, contextlib.suppress(RuntimeError):  # It has failed already, and has said so.
-            getattr(group, how, lambda: None)()
+        if not self._ending.acquire(timeout=interruption.LAST_WAIT_SECONDS):
+            return  # The device keeps another thread from it.
+        if how == "shutdown":
+            self._ending.release()  # One that hangs may be aborted.
+        try:
+            with contextlib.suppress(RuntimeError):  # It has failed already, and has said so.
+                getattr(self._group, how, lambda: None)()
+        finally:
+            if how == "abort":
+                self._ending.release()
         self._group = None
         self._is_closed = True
         self._watch.forget()
