@@ -250,16 +250,17 @@ ServerCommand::ServerCommand(CLI::App& app)
       ->type_name("NAME=N")
       ->allow_extra_args(false);
   verb_
-      ->add_option(
-          "--keep-free", keep_free_,
-          "Free space on its disk that uploads of code leave for everything else, and new jobs a tenth of; 0: none")
+      ->add_option("--keep-free", keep_free_,
+                   "Free space on its disk that uploads of code, and logs that nodes send, leave for everything else, "
+                   "and new jobs a tenth of; 0: none")
       ->type_name("SIZE")
       ->capture_default_str();
   const auto add_days = [&](const char* name, int& days, const char* what) {
     verb_->add_option(name, days, what)->type_name("DAYS")->check(cli::whole_number_from(0))->capture_default_str();
   };
   add_days("--keep-jobs", keep_jobs_days_,
-           "Days for which records of ended jobs are kept; their files stay; 0: for ever");
+           "Days for which records of ended jobs are kept, and their logs that lie on no mount; other files stay; "
+           "0: for ever");
   add_days("--keep-events", keep_events_days_,
            "Days for which events are kept; those of unfinished jobs stay; 0: for ever");
   add_days("--keep-code", keep_code_days_,

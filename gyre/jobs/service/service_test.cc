@@ -210,6 +210,25 @@ TEST_F(JobServiceTest, what_cannot_be_asked_for_is_refused_by_name) {
   EXPECT_TRUE(wait_until([&] { return refusal([&] { service_->cluster(kCluster); }) == "ClusterNotFound"; }));
 }
 
+// Nobody else can reach them, and they would fill the disk.
+TEST_F(JobServiceTest, logs_that_nodes_have_sent_outlive_the_nodes_and_go_with_the_job) {
+  make_cluster(1);
+  spec::JobSpec job = job_of(1, "echo kept");
+  job.std_out_err_path_prefix = "$AZ_BATCHAI_JOB_TEMP_DIR";
+  submit("kept", job);
+  ended("kept");
+  service_->scale_cluster(kCluster, spec::ManualScale{0});
+  EXPECT_TRUE(wait_until([&] { return service_->nodes(kCluster).empty(); }));
+  EXPECT_EQ(log_of("kept"), "kept\n");
+  const auto logs = [&] {
+    const auto all = fs::recursive_directory_iterator(options_.folder / "logs");
+    return std::ranges::count_if(all, [](const auto& entry) { return entry.path().filename() == "stdout.txt"; });
+  };
+  EXPECT_EQ(logs(), 1);
+  service_->delete_job(named("kept"));
+  EXPECT_TRUE(wait_until([&] { return logs() == 0; }));
+}
+
 // A cluster is a tool, its jobs are results: they are looked at long after it is gone.
 TEST_F(JobServiceTest, a_deleted_cluster_leaves_the_records_and_files_of_its_jobs) {
   make_cluster(1);
