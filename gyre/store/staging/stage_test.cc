@@ -341,27 +341,32 @@ TEST(Stage, ComparesWhatAnOlderGyreHasStagedAndSaysSo) {
   EXPECT_THAT([&] { it.stage_to(folder.path); }, ThrowsMessage<Error>(HasSubstr("a newer Gyre has staged there")));
 }
 
-// Of objects that take more than one request, the beginnings are on the disk when the end arrives.
+// Of an object that takes more than one request, the beginning is on the disk when the end arrives.
 TEST(Stage, CompletesWhatItHasBegunWithItsChecksum) {
   Random random(9);
   const Bytes contents = random_bytes(random, 5 * kMiB);
-  Case it({{"packed.gz", data::deflate(data::Compression::kGzip, contents, 1)}, {"plain", contents}}, 9);
-  it.source->fails = false;
-  const TemporaryFolder folder;
-  it.stage_to(folder.path, Inflation::kBySuffix);
-  EXPECT_THAT(files_below(folder.path), ElementsAre(Pair("packed", contents), Pair("plain", contents)));
-  // What an earlier boot has written counts where it has the checksum of the log.
-  const fs::path log = folder.path / ".gyre-stage/log";
-  std::ifstream in(log);
-  std::string kept = log_line("boot other format 2");
-  int beginnings = 0;
-  for (std::string line; std::getline(in, line);) {
-    beginnings += line.starts_with("beginning ") ? 1 : 0;
-    if (line.starts_with("done ")) kept += line + "\n";
+  // One at a time: a reader that has met a fast source asks for the next object as a whole.
+  for (const auto& [name, stored] : std::map<std::string, Bytes>{
+           {"file.gz", data::deflate(data::Compression::kGzip, contents, 1)}, {"file", contents}}) {
+    SCOPED_TRACE(name);
+    Case it({{name, stored}}, 9);
+    it.source->fails = false;
+    const TemporaryFolder folder;
+    it.stage_to(folder.path, Inflation::kBySuffix);
+    EXPECT_EQ(files_below(folder.path).at("file"), contents);
+    // What an earlier boot has written counts where it has the checksum of the log.
+    const fs::path log = folder.path / ".gyre-stage/log";
+    std::ifstream in(log);
+    std::string kept = log_line("boot other format 2");
+    int beginnings = 0;
+    for (std::string line; std::getline(in, line);) {
+      beginnings += line.starts_with("beginning ") ? 1 : 0;
+      if (line.starts_with("done ")) kept += line + "\n";
+    }
+    EXPECT_EQ(beginnings, 1);
+    std::ofstream(log) << kept;
+    EXPECT_EQ(it.stage_to(folder.path, Inflation::kBySuffix).files_present, 1U);
   }
-  EXPECT_EQ(beginnings, 2);
-  std::ofstream(log) << kept;
-  EXPECT_EQ(it.stage_to(folder.path, Inflation::kBySuffix).files_present, 2U);
 }
 
 // The pieces that the log names were those of another file, which has become the target.
