@@ -10,8 +10,8 @@ asm(".section .rodata\n"
     "\"\n"
     "gyre_report_page_end:\n"
     ".previous\n");
-extern "C" const char gyre_report_page_begin[];
-extern "C" const char gyre_report_page_end[];
+extern "C" const char gyre_report_page_begin[];  // NOLINT(readability-identifier-naming)
+extern "C" const char gyre_report_page_end[];    // NOLINT(readability-identifier-naming)
 
 namespace gyre::app {
 

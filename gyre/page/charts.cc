@@ -45,7 +45,7 @@ Json line_json(std::size_t run, int rank, const std::vector<Point>& points, std:
   Json values = Json::array();
   for (const Point& point : metrics::downsample(points, most)) {
     steps.push_back(point.step);
-    times.push_back(static_cast<double>(point.time_us / 1'000) / 1e3);
+    times.push_back(std::floor(static_cast<double>(point.time_us) / 1e3) / 1e3);
     values.push_back(internal::number_of(point.value));
   }
   return {{"run", run},

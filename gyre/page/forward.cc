@@ -108,7 +108,7 @@ Response forward(const ClientOptions& server, Request& request, std::size_t pref
   if (is_whole && size) {
     response.status = 200;
     response.source = std::make_shared<FileRest>(server, std::move(forwarded), std::move(answered.body), *size);
-    response.source_bytes = *size;
+    response.source_bytes = size;
     return response;
   }
   if (const std::string* range = answered.headers.find("Content-Range")) response.headers.add("Content-Range", *range);

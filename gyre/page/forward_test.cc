@@ -21,7 +21,6 @@ using net::http::Client;
 using net::http::HttpError;
 using net::http::Method;
 using net::http::Request;
-using net::http::Response;
 using net::http::Router;
 using net::http::Server;
 

@@ -418,6 +418,7 @@ void ConsoleRun::show_tracebacks(const RankSetResult& result) {
 }
 
 const ExitRecord& ConsoleRun::subject_of(const ExitRecord& cause, const RankSetResult& result) const {
+  // NOLINTNEXTLINE(bugprone-return-const-ref-from-parameter): the caller keeps the record, which is one of `result`.
   if (is_agent() || !was_ended_by_watchdog(cause.rank, cause.status, watchdog_words())) return cause;
   const auto verdict = judge_watchdogs(watchdog_words(), size_);
   const bool is_ours = verdict && verdict->rank && own_.contains(*verdict->rank);
