@@ -41,4 +41,4 @@ def body_of_groups_of_torchs() -> None:
 
 @pytest.mark.parametrize("body", [body_of_gyre_torch, body_of_groups_of_torchs])
 def test_a_deadlock_is_an_error_while_a_library_of_a_device_has_threads(run_ranks: RunRanks, body) -> None:
-    run_ranks(SIZE, body, environment=ENVIRONMENT, timeout_s=30)
+    run_ranks(SIZE, body, environment=ENVIRONMENT)

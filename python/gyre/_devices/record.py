@@ -14,17 +14,18 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from gyre._devices import interruption
 from gyre._devices.device_watch import DeviceWatch
 from gyre._devices.interruption import Callers, end_if_it_hangs, note_seen
+from gyre._devices.recorded_call import Entry, Signature
 from gyre._devices.watch import look_after
-from gyre._operations import Kind, Reduction
-from gyre._program_position import PlaceInProgram, place_in_program
+from gyre._operations import Kind
+from gyre._program_position import place_in_program
 from gyre._runtime import Runtime
 from gyre._tensors.requests import make_request
 from gyre.core import _core
@@ -37,44 +38,6 @@ _LOOK_SECONDS = 0.1
 # For the other ranks' lines after a mismatch, which all of them see within milliseconds.
 _PATIENCE_SECONDS = 4.0
 _LINE_BYTES = 200
-
-
-class Signature(NamedTuple):
-    """What the ranks must agree about in a call: see gyre/engine/request.h."""
-
-    kind: Kind
-    type_number: int
-    shape: Sequence[int]
-    reduction: Reduction
-    root: int
-    splits: Sequence[int]
-    expected_splits: Sequence[int]
-
-
-class Entry:
-    """A call of this rank's."""
-
-    __slots__ = ("_title", "agreed_at", "handle", "is_late", "is_made", "method", "number", "place", "signature")
-
-    def __init__(
-        self, title: str, number: int, method: str, signature: Callable[[], Signature], place: PlaceInProgram | None
-    ) -> None:
-        """`title`: of the group."""
-        self._title = title
-        self.number = number  # Among the group's collectives.
-        self.method = method
-        self.signature = signature
-        self.place = place
-        self.handle: _core.Handle | None = None
-        self.agreed_at: float | None = None  # When all ranks were seen to have made it.
-        self.is_made = False  # The library has taken it, or refused it.
-        self.is_late = False  # A look has found that it had not yet.
-
-    def is_completed(self) -> bool:
-        return self.is_made
-
-    def describe(self) -> str:
-        return f"{self._title}: {self.method} (its collective {self.number})"
 
 
 class Record:

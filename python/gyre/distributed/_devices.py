@@ -23,7 +23,8 @@ import torch.distributed as dist
 from gyre import _step_record, _torch_private
 from gyre._devices import delegates, library_threads, meeting, progress
 from gyre._devices.message_record import MessageRecord, is_message, peer_in
-from gyre._devices.record import Entry, Record
+from gyre._devices.record import Record
+from gyre._devices.recorded_call import Entry
 from gyre._devices.staging import has_streams, is_capturing, is_present
 from gyre._devices.watch import look_after
 from gyre._torch_private import GroupPlace
@@ -375,29 +376,3 @@ def _tensors_in(value: Any) -> list[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         return [value]
     return [tensor for one in value for tensor in _tensors_in(one)] if isinstance(value, _SEQUENCES) else []
-
-
-def serve_torch_batches(ours: type[Any]) -> None:
-    """Makes torch.distributed.batch_isend_irecv() pass a batch of a device's messages on as one, so that no order among
-    them can make ranks wait for each other: for groups of the class `ours` torch would pass them one by one."""
-    module = dist.distributed_c10d
-    original = module.batch_isend_irecv
-    if getattr(original, "serves_gyre", False):
-        return
-
-    def serving(p2p_op_list: list[dist.P2POp]) -> list[dist.Work]:
-        first = p2p_op_list[0] if p2p_op_list else None
-        group = (first.group or dist.group.WORLD) if isinstance(first, dist.P2POp) else None
-        if first is None or not isinstance(group, ours) or group.other_devices.group_for(first.tensor.device) is None:
-            return original(p2p_op_list)
-        group._start_coalescing(first.tensor.device)
-        try:
-            original(p2p_op_list)
-        finally:
-            work = group._end_coalescing(first.tensor.device)
-        return [work]
-
-    serving.__doc__ = original.__doc__
-    serving.serves_gyre = True  # type: ignore[attr-defined]
-    module.batch_isend_irecv = serving
-    dist.batch_isend_irecv = serving

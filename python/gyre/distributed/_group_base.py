@@ -21,9 +21,9 @@ from gyre._runtime import Runtime
 from gyre._tensors.requests import NOT_PEER_MAPPED, make_request
 from gyre._torch_private import GroupPlace, backend_options, backends_being_made, keep_out_of_graphs
 from gyre.core import _core
-from gyre.distributed import _lifetime, _requests
+from gyre.distributed import _batches, _lifetime, _requests
 from gyre.distributed._barrier import serve_torch_monitored_barrier
-from gyre.distributed._devices import OtherDevices, serve_torch_batches
+from gyre.distributed._devices import OtherDevices
 from gyre.distributed._failures import of_torch, of_torch_rendezvous
 from gyre.distributed._forms import limit_of
 from gyre.distributed._peer_mapped import PeerMappedBuffers, called_by_reducer
@@ -106,7 +106,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         self._completions = Completions(f"gyre {group_id}")
         self._message_completions = MessageCompletions(f"gyre {group_id} message")
         serve_torch_monitored_barrier(GroupBase)
-        serve_torch_batches(GroupBase)
+        _batches.serve_torch_batches(GroupBase)
         keep_out_of_graphs()
         _lifetime.register(self)
         try:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.distributed import ReduceOp
 
-from gyre._devices.record import Signature
+from gyre._devices.recorded_call import Signature
 from gyre._operations import SUM, Kind, Reduction
 from gyre._tensors.memory import DATA_TYPE_NUMBERS
 from gyre.distributed._forms import listed, listed_pair
