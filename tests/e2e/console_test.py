@@ -105,9 +105,11 @@ def test_verbose_shows_every_traceback(start_job: StartJob, script: Path) -> Non
 
 
 def test_the_block_begins_with_the_users_own_line(start_job: StartJob, script: Path) -> None:
-    # Of a job of Gyre's: rank 1 has an error of its own, and the others fail in an allreduce because of it.
+    # Of a job of Gyre's: rank 1 has an error of its own, and the others fail in an allreduce because of it. It waits
+    # for them, since they could still be in init().
     script.write_text("""
-import torch
+import time, torch
+from pathlib import Path
 import gyre.torch as hvd
 
 def step(rank):
@@ -115,19 +117,25 @@ def step(rank):
         torch.ones(2).reshape(3)
     hvd.allreduce(torch.ones(3))
 
+def meet(rank):
+    Path(f"met-{rank}").touch()
+    while rank == 1 and len(list(Path().glob("met-*"))) < 3:
+        time.sleep(0.01)
+
 hvd.init()
+meet(hvd.rank())
 step(hvd.rank())
 """)
     job = start_job("-n", "3", sys.executable, str(script), timeout=PATIENCE_SECONDS)
     assert job.wait() == 1
     block = block_of(job)
     assert "rank 1 of 3 failed first" in block["title"]
-    assert block["your line"] == "train.py:7, in step: torch.ones(2).reshape(3)"
+    assert block["your line"] == "train.py:8, in step: torch.ones(2).reshape(3)"
     assert block["error"].startswith("RuntimeError: shape '[3]' is invalid")
     assert job.stderr.index("your line") < job.stderr.index("  host  ")
     for rank in (0, 2):
         (line,) = lines_of_rank(job, rank)
-        assert re.match(rf"\[{rank}\] train.py:8, in step: gyre.errors.\w+: .*folded; -v shows it\)$", line), line
+        assert re.match(rf"\[{rank}\] train.py:9, in step: gyre.errors.\w+: .*folded; -v shows it\)$", line), line
     assert "[1] Traceback (most recent call last):" in lines_of_rank(job, 1)
 
 

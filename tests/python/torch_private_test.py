@@ -28,7 +28,7 @@ PACKAGE = Path(_torch_private.__file__).parent
 # Where torch's private names may stand.
 FILES = {PACKAGE / "_torch_private.py"}
 # Python's own, Enum's and Keras's.
-NOT_TORCHS = {"_getframe", "_current_frames", "_name_", "_exit", "_iterations"}
+NOT_TORCHS = {"_getframe", "_current_frames", "_DummyThread", "_name_", "_exit", "_iterations"}
 
 
 def private_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
