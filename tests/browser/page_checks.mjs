@@ -9,16 +9,13 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
+import { open_browser, run_checks, until } from "./checks.mjs";
 
 const [modules, link, pictures] = process.argv.slice(2);
 const require = createRequire(join(modules, "x.js"));
-const { chromium } = require("playwright-core");
 
 const MARKUP = "<img src=x onerror=document.title=1>";
-const browser = await chromium.launch({ executablePath: "/usr/bin/chromium", args: ["--no-sandbox", "--disable-gpu"] });
-const context = await browser.newContext({ viewport: { width: 1280, height: 1000 } });
-context.setDefaultTimeout(10_000);
-const page = await context.newPage();
+const { browser, context, page } = await open_browser(modules, { viewport: { width: 1280, height: 1000 } });
 const faults = [];
 let job_runs = true;
 page.on("pageerror", (error) => faults.push(String(error)));
@@ -38,14 +35,6 @@ const chart = page.getByRole("region", { name: "train/loss" });
 async function last_step() {
   const text = await lines.locator(".line").last().textContent();
   return Number(/step (\d+)/.exec(text ?? "")?.[1] ?? -1);
-}
-
-async function until(what, holds) {
-  for (let i = 0; i < 500; ++i) {
-    if (await holds()) return;
-    await new Promise((resolve) => setTimeout(resolve, 20));
-  }
-  assert.fail(`not within 10 s: ${what}`);
 }
 
 const checks = {
@@ -199,15 +188,5 @@ const lost_checks = {
   },
 };
 
-for (const [check, act] of Object.entries(process.env.LAUNCHER ? lost_checks : checks)) {
-  let problem = null;
-  try {
-    await act();
-  } catch (error) {
-    const seen = await page.locator("body").innerText().catch(() => "");
-    problem = `${error.stack ?? error}\nThe page: ${seen.slice(0, 1500)}`;
-  }
-  console.log(JSON.stringify({ check, problem }));
-  if (problem !== null) break;
-}
+await run_checks(process.env.LAUNCHER ? lost_checks : checks, page);
 await browser.close();

@@ -8,26 +8,15 @@ import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
+import { open_browser, run_checks, until } from "./checks.mjs";
 
 const [modules, link, job_file, server, restart] = process.argv.slice(2);
 const require = createRequire(join(modules, "x.js"));
-const { chromium } = require("playwright-core");
 
 const MARKUP = "<img src=x onerror=document.title=1>";
-const browser = await chromium.launch({ executablePath: "/usr/bin/chromium", args: ["--no-sandbox", "--disable-gpu"] });
-const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, acceptDownloads: true });
-context.setDefaultTimeout(20_000);
-const page = await context.newPage();
+const { browser, context, page } = await open_browser(modules, { viewport: { width: 1280, height: 900 }, acceptDownloads: true });
 const faults = [];
 page.on("pageerror", (error) => faults.push(String(error)));
-
-async function until(what, holds) {
-  for (let i = 0; i < 1000; ++i) {
-    if (await holds()) return;
-    await new Promise((resolve) => setTimeout(resolve, 20));
-  }
-  assert.fail(`not within 20 s: ${what}`);
-}
 
 const badge = page.locator(".badge").first();
 const last_line = async () => Number(/line (\d+)/.exec((await page.locator(".line").last().textContent()) ?? "")?.[1] ?? -1);
@@ -120,15 +109,5 @@ const checks = {
   },
 };
 
-for (const [check, act] of Object.entries(checks)) {
-  let problem = null;
-  try {
-    await act();
-  } catch (error) {
-    const seen = await page.locator("body").innerText().catch(() => "");
-    problem = `${error.stack ?? error}\nThe page: ${seen.slice(0, 1500)}`;
-  }
-  console.log(JSON.stringify({ check, problem }));
-  if (problem !== null) break;
-}
+await run_checks(checks, page);
 await browser.close();
