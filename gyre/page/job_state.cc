@@ -166,7 +166,7 @@ std::vector<JobState::Shown> JobState::shown(const metrics::Overview& metrics,
       each.detail = "the others wait for it";
     }
   }
-  std::ranges::stable_sort(all, {}, [this](const Shown& each) {
+  std::ranges::sort(all, {}, [this](const Shown& each) {
     return std::tuple(each.phase, first_failed_ != each.number, each.rank->is_running ? 0 : each.rank->ended_us,
                       each.phase == Phase::kLate ? each.now.step.value_or(0) : 0, each.number);
   });
