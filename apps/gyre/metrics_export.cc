@@ -18,6 +18,7 @@
 #include "gyre/cli/table.h"
 #include "gyre/data/formats/tfrecord.h"
 #include "gyre/data/tensorboard.h"
+#include "gyre/metrics/json_number.h"
 
 namespace gyre::app {
 
@@ -35,17 +36,12 @@ std::string csv_field(const std::string& text) {
   return quoted + "\"";
 }
 
-Json json_number(double value) {
-  if (std::isfinite(value)) return value;
-  return std::isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity";
-}
-
 Json json_of(const metrics::Run& run, std::size_t most_points) {
   Json series = Json::array();
   for (const auto& [key, points] : run.series) {
     Json values = Json::array();
     for (const Point& point : most_points == 0 ? points : metrics::downsample(points, most_points)) {
-      values.push_back({point.step, seconds(point.time_us), json_number(point.value)});
+      values.push_back({point.step, seconds(point.time_us), metrics::json_number(point.value)});
     }
     series.push_back({{"name", key.name}, {"rank", key.rank}, {"points", std::move(values)}});
   }

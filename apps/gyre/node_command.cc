@@ -148,8 +148,7 @@ int NodeProgramCommand::run(const std::vector<std::string>& environment, const s
   }
   options.address = address_;
   options.node.record_copies = records_;
-  // A file is read again for every connection: whoever restores a server from a backup into an empty folder makes a
-  // key.
+  // A file is read again for every connection: a server that is restored into an empty folder makes a new key.
   options.key = [first = key_at(key_file_), file = key_file_] { return file == "-" ? first : key_at(file); };
   options.give_up = std::chrono::seconds(give_up_seconds_);
   options.logger = make_logger(node_, log_level_);

@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 
+#include "gyre/base/effort_test_support.h"
 #include "gyre/base/random.h"
 #include "gyre/engine/runtime.h"
 
@@ -129,15 +129,9 @@ void run_case(Runtime& runtime, std::uint64_t seed) {
   for (std::uint64_t step = 0; step < one.step_count; ++step) run_step(runtime, *plan, one, step);
 }
 
-/// Of ./dev test: another one each day.
-std::uint64_t first_number() {
-  const char* seed = std::getenv("GYRE_TEST_SEED");
-  return seed == nullptr ? 0 : std::strtoull(seed, nullptr, 10);
-}
-
 TEST(RandomStepsTest, random_cases_are_right_and_none_hangs) {
-  const std::uint64_t first = first_number();
-  const std::uint64_t count = std::getenv("GYRE_TEST_LONG") == nullptr ? kRuntimes : kRuntimesOfALongRun;
+  const std::uint64_t first = seed_of_day();
+  const std::uint64_t count = is_long_test() ? kRuntimesOfALongRun : kRuntimes;
   for (std::uint64_t number = first; number < first + count; ++number) {
     Random random(number, 99);
     const int size = 2 + static_cast<int>(random.below(3));

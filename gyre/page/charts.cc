@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "gyre/metrics/json_number.h"
 #include "gyre/page/internal/json.h"
 
 namespace gyre::page {
@@ -46,7 +47,7 @@ Json line_json(std::size_t run, int rank, const std::vector<Point>& points, std:
   for (const Point& point : metrics::downsample(points, most)) {
     steps.push_back(point.step);
     times.push_back(std::floor(static_cast<double>(point.time_us) / 1e3) / 1e3);
-    values.push_back(internal::number_of(point.value));
+    values.push_back(metrics::json_number(point.value));
   }
   return {{"run", run},
           {"rank", rank},

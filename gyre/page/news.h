@@ -30,7 +30,7 @@ struct News {
 
 /// With its newline.
 std::string to_line(const News& news);
-/// Without the newline; nothing for what is no such line.
+/// Without the newline; nothing for any other line.
 std::optional<News> parse_news(std::string_view line);
 
 }  // namespace gyre::page

@@ -83,7 +83,7 @@ def body_of_a_rank_that_sleeps() -> None:
     hvd.allreduce(torch.ones(3, device=own_device()), name="the next one")
 
 
-def test_a_rank_that_sleeps_is_no_device_that_hangs(run_ranks: RunRanks) -> None:
+def test_a_rank_that_sleeps_is_not_taken_for_a_device_that_hangs(run_ranks: RunRanks) -> None:
     limits = {"GYRE_STALL_WARNING_SECONDS": "1"}
     outcomes = run_ranks(SIZE, body_of_a_rank_that_sleeps, environment={**ENVIRONMENT, **limits})
     assert not any("hangs" in outcome.output for outcome in outcomes), outcomes

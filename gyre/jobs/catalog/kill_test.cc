@@ -7,11 +7,11 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <cstdlib>
 #include <map>
 #include <sstream>
 #include <thread>
 
+#include "gyre/base/effort_test_support.h"
 #include "gyre/base/file.h"
 #include "gyre/base/random.h"
 #include "gyre/jobs/catalog/catalog_test_support.h"
@@ -23,12 +23,6 @@ constexpr int kKills = 40;
 constexpr int kKillsOfALongRun = 600;
 /// Every fourth one may die while it opens the catalog; the others live that long after their first change.
 constexpr std::uint64_t kLongestLifeUs = 40'000;
-
-/// Of ./dev test: another one each day.
-std::uint64_t first_seed() {
-  const char* seed = std::getenv("GYRE_TEST_SEED");
-  return seed == nullptr ? 0 : std::strtoull(seed, nullptr, 10) * 1'000'000;
-}
 
 /// Does random things that a service does, and says after each one what the catalog must have from now on.
 class Worker {
@@ -202,10 +196,10 @@ TEST(KillTest, nothing_confirmed_is_lost_and_nothing_is_half_done) {
     Catalog catalog = Catalog::open(folder.file());
     const Scene scene(catalog, 6);
   }
-  const int kills = std::getenv("GYRE_TEST_LONG") == nullptr ? kKills : kKillsOfALongRun;
+  const int kills = is_long_test() ? kKillsOfALongRun : kKills;
   Id changes = 0;
   for (int kill = 0; kill < kills && !HasFailure(); ++kill) {
-    const std::uint64_t seed = first_seed() + static_cast<std::uint64_t>(kill);
+    const std::uint64_t seed = first_case_of_day() + static_cast<std::uint64_t>(kill);
     SCOPED_TRACE("seed " + std::to_string(seed) + ", of kill " + std::to_string(kill + 1));
     const Id confirmed = last_report_of_a_killed_worker(folder.file(), seed);
     Catalog catalog = Catalog::open(folder.file());

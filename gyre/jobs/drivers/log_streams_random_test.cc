@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <deque>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +11,7 @@
 #include <memory>
 #include <optional>
 
+#include "gyre/base/effort_test_support.h"
 #include "gyre/base/random.h"
 #include "gyre/jobs/drivers/test_support.h"
 #include "gyre/jobs/hub/log_store.h"
@@ -29,12 +29,6 @@ using orders::LogPlace;
 constexpr std::uint64_t kHistories = 20;
 constexpr std::uint64_t kWindow = std::uint64_t{48} << 10;
 constexpr int kSteps = 150;
-
-/// Of ./dev test: another one each day.
-std::uint64_t first_seed() {
-  const char* seed = std::getenv("GYRE_TEST_SEED");
-  return seed == nullptr ? 0 : std::strtoull(seed, nullptr, 10) * 1'000'000;
-}
 
 /// What a stream promises, without messages and files of its own: the job has written `written`; the receiver has a
 /// beginning of it, which only a cut makes shorter; at the end it has all of it.
@@ -203,7 +197,7 @@ class History {
 };
 
 TEST(LogStreams, every_byte_comes_once_and_in_order_whatever_happens) {
-  const std::uint64_t first = first_seed();
+  const std::uint64_t first = first_case_of_day();
   for (std::uint64_t seed = first; seed < first + kHistories; ++seed) {
     SCOPED_TRACE("GYRE_TEST_SEED: history " + std::to_string(seed));
     History(seed).run();

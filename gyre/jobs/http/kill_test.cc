@@ -1,7 +1,6 @@
 // kill -9 of the service, of node programs, of the processes of attempts and of those that hold the ranks, at random
 // points, while jobs are submitted and run: no job is lost, none runs twice, none leaves a process behind, and the
 // events tell all of it. Other kills each day; `./dev test --long` tries 300.
-#include <cstdlib>
 #include <map>
 #include <optional>
 #include <set>
@@ -9,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "gyre/base/effort_test_support.h"
 #include "gyre/base/random.h"
 #include "gyre/jobs/http/service_process_test_support.h"
 
@@ -212,11 +212,10 @@ class KillTest : public ServiceProcessTest {
 };
 
 TEST_F(KillTest, at_random_points_lose_no_job_double_none_and_leave_nothing) {
-  const char* day = std::getenv("GYRE_TEST_SEED");
-  const std::uint64_t seed = day == nullptr ? 0 : std::strtoull(day, nullptr, 10);
+  const std::uint64_t seed = seed_of_day();
   SCOPED_TRACE("seed " + std::to_string(seed));
   Random random(seed);
-  const int kills = std::getenv("GYRE_TEST_LONG") == nullptr ? kKills : kKillsOfALongRun;
+  const int kills = is_long_test() ? kKillsOfALongRun : kKills;
   std::string last = "nothing";
   for (int kill = 0; kill <= kills && !HasFailure(); ++kill) {
     SCOPED_TRACE(fmt::format("after kill {}, of {}", kill, last));

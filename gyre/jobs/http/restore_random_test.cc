@@ -4,12 +4,12 @@
 // begin. No job that has ended begins again where its folder knows that, none runs twice at the same time, none is
 // lost. Other histories each day; `./dev test --long` tries 40.
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <set>
 #include <sstream>
 #include <vector>
 
+#include "gyre/base/effort_test_support.h"
 #include "gyre/base/random.h"
 #include "gyre/jobs/http/service_process_test_support.h"
 #include "gyre/jobs/service/backup.h"
@@ -238,13 +238,11 @@ class RestoreHistories : public ServiceProcessTest {
 
 class RestoreHistory : public RestoreHistories, public testing::WithParamInterface<int> {};
 
-int histories() { return std::getenv("GYRE_TEST_LONG") == nullptr ? kHistories : kHistoriesOfALongRun; }
+int histories() { return is_long_test() ? kHistoriesOfALongRun : kHistories; }
 INSTANTIATE_TEST_SUITE_P(Restore, RestoreHistory, testing::Range(0, histories()));
 
 TEST_P(RestoreHistory, loses_no_job_and_begins_none_that_need_not) {
-  const char* day = std::getenv("GYRE_TEST_SEED");
-  const std::uint64_t seed =
-      (day == nullptr ? 0 : std::strtoull(day, nullptr, 10) * 1'000) + static_cast<std::uint64_t>(GetParam());
+  const std::uint64_t seed = first_case_of_day() + static_cast<std::uint64_t>(GetParam());
   SCOPED_TRACE("seed " + std::to_string(seed));
   random_ = Random(seed);
   std::string history;

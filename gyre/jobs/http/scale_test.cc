@@ -1,18 +1,16 @@
 // A team's queue and its history are long: many jobs at once keep their order, and years of finished ones do not make
 // the service slow. `./dev test --long` takes the numbers that are promised; otherwise they are smaller.
 #include <cstdio>
-#include <cstdlib>
 #include <map>
 #include <thread>
 #include <vector>
 
+#include "gyre/base/effort_test_support.h"
 #include "gyre/jobs/catalog/catalog.h"
 #include "gyre/jobs/http/http_test_support.h"
 
 namespace gyre::jobs::http {
 namespace {
-
-bool is_long() { return std::getenv("GYRE_TEST_LONG") != nullptr; }
 
 double milliseconds_since(SteadyClock::time_point begin) {
   return std::chrono::duration<double, std::milli>(SteadyClock::now() - begin).count();
@@ -21,8 +19,8 @@ double milliseconds_since(SteadyClock::time_point begin) {
 class ScaleTest : public ServiceOverHttpTest {};
 
 TEST_F(ScaleTest, many_jobs_run_each_once_and_start_in_the_order_of_submission) {
-  const int count = is_long() ? 1'000 : 40;
-  const std::string seconds = is_long() ? "1" : "0.1";
+  const int count = is_long_test() ? 1'000 : 40;
+  const std::string seconds = is_long_test() ? "1" : "0.1";
   make_cluster(8);
   std::vector<double> submits;
   for (int i = 0; i < count; ++i) {
@@ -80,7 +78,7 @@ TEST_F(ScaleTest, two_hundred_followers_of_a_log_get_every_line) {
 }
 
 TEST_F(ScaleTest, a_page_of_a_long_history_is_listed_at_once) {
-  const int count = is_long() ? 100'000 : 20'000;
+  const int count = is_long_test() ? 100'000 : 20'000;
   make_cluster(0);
   submit("pattern", job_of(1, "true"));
   stop_serving();

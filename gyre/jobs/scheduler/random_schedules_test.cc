@@ -3,10 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <map>
 #include <set>
 
+#include "gyre/base/effort_test_support.h"
 #include "gyre/base/random.h"
 #include "gyre/jobs/scheduler/explain.h"
 #include "gyre/jobs/scheduler/internal/pass.h"
@@ -19,13 +19,7 @@ constexpr std::uint64_t kSchedules = 2'000;
 constexpr std::uint64_t kSchedulesOfALongRun = 100'000;
 constexpr Time kForEver = Time::max();
 
-/// Of ./dev test: another one each day.
-std::uint64_t first_number() {
-  const char* seed = std::getenv("GYRE_TEST_SEED");
-  return seed == nullptr ? 0 : std::strtoull(seed, nullptr, 10) * 1'000'000;
-}
-
-std::uint64_t schedules() { return std::getenv("GYRE_TEST_LONG") == nullptr ? kSchedules : kSchedulesOfALongRun; }
+std::uint64_t schedules() { return is_long_test() ? kSchedulesOfALongRun : kSchedules; }
 
 /// What the world does; the scheduler sees only its State.
 struct Simulation {
@@ -372,10 +366,10 @@ void run_all(std::uint64_t first, bool faulty) {
   }
 }
 
-TEST(RandomSchedulesTest, heads_are_never_delayed_and_every_job_ends_once) { run_all(first_number(), false); }
+TEST(RandomSchedulesTest, heads_are_never_delayed_and_every_job_ends_once) { run_all(first_case_of_day(), false); }
 
 TEST(RandomSchedulesTest, every_job_ends_once_though_nodes_vanish_and_clusters_are_resized) {
-  run_all(first_number() + 500'000, true);
+  run_all(first_case_of_day() + 500'000, true);
 }
 
 }  // namespace

@@ -6,10 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <set>
 
+#include "gyre/base/effort_test_support.h"
 #include "gyre/base/random.h"
 
 namespace gyre::jobs::scheduler {
@@ -196,14 +196,9 @@ struct World {
   }
 };
 
-std::uint64_t first_seed() {
-  const char* seed = std::getenv("GYRE_TEST_SEED");
-  return seed == nullptr ? 0 : std::strtoull(seed, nullptr, 10) * 1'000'000;
-}
-
 TEST(ReconcileTest, every_world_settles_and_nothing_is_confirmed_that_is_not_true) {
-  const std::uint64_t count = std::getenv("GYRE_TEST_LONG") == nullptr ? 2'000 : 100'000;
-  for (std::uint64_t seed = first_seed(); seed < first_seed() + count && !HasFailure(); ++seed) {
+  const std::uint64_t count = !is_long_test() ? 2'000 : 100'000;
+  for (std::uint64_t seed = first_case_of_day(); seed < first_case_of_day() + count && !HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     World world(seed);
     world.settle(false);

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
-#include <cstdlib>
 #include <thread>
 #include <vector>
 
+#include "gyre/base/effort_test_support.h"
 #include "gyre/base/error.h"
 #include "gyre/base/thread_annotations.h"
 #include "gyre/jobs/drivers/make_driver.h"
@@ -146,7 +146,7 @@ class IsolationTest : public JobServiceTest {
 };
 
 TEST_F(IsolationTest, a_driver_that_sleeps_costs_the_jobs_of_another_cluster_nothing) {
-  const bool is_long = std::getenv("GYRE_TEST_LONG") != nullptr;
+  const bool is_long = is_long_test();
   const int count = is_long ? 200 : 10;
   make_cluster(1);
   make_sleepy_cluster();

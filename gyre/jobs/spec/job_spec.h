@@ -160,7 +160,7 @@ using Toolkit = std::variant<CustomToolkitSettings, CustomMpiSettings, HorovodSe
 
 /// The id under which the service shows the files that `outputFiles` names.
 inline constexpr std::string_view kKeptFiles = "work";
-/// Where logs go that no file says a place for: they stay on the master node.
+/// Where logs go that no file says a place for: nodes send them from there to the service.
 inline constexpr std::string_view kLogsOnTheNode = "$AZ_BATCHAI_JOB_TEMP_DIR";
 inline constexpr std::chrono::seconds kDefaultMaxWallClockTime = std::chrono::days(7);
 

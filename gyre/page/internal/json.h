@@ -8,7 +8,4 @@ namespace gyre::page::internal {
 /// In one line; bytes that are not UTF-8 become replacement characters.
 std::string text_of(const nlohmann::json& value);
 
-/// "NaN", "Infinity" and "-Infinity" for what is not a number in JSON.
-nlohmann::json number_of(double value);
-
 }  // namespace gyre::page::internal

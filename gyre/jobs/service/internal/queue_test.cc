@@ -8,10 +8,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <random>
 
 #include "gyre/base/clock.h"
+#include "gyre/base/effort_test_support.h"
 #include "gyre/jobs/catalog/catalog.h"
 #include "gyre/jobs/drivers/test_support.h"
 
@@ -85,7 +85,7 @@ class QueueTest : public testing::Test {
 };
 
 TEST_F(QueueTest, a_turn_reads_what_has_changed_however_many_jobs_wait) {
-  const std::uint64_t count = std::getenv("GYRE_TEST_LONG") != nullptr ? 100'000 : 1'000;
+  const std::uint64_t count = is_long_test() ? 100'000 : 1'000;
   submit_many(count);
   auto begin = SteadyClock::now();
   EXPECT_GE(rows_of_refresh(), count);
