@@ -146,8 +146,7 @@ class IsolationTest : public JobServiceTest {
 };
 
 TEST_F(IsolationTest, a_driver_that_sleeps_costs_the_jobs_of_another_cluster_nothing) {
-  const bool is_long = is_long_test();
-  const int count = is_long ? 200 : 10;
+  const int count = is_long_test() ? 200 : 10;
   make_cluster(1);
   make_sleepy_cluster();
   times_of_jobs("first", 2);
