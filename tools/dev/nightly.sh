@@ -41,7 +41,7 @@ pieces_of() {
     fuzz) fuzz_names ;;
     peers) printf '%s\n' wheel "torch-$kOtherTorch" "tensorflow-$kOtherTensorFlow" benches ;;
     long)
-      git -C "$ROOT" grep -l GYRE_TEST_LONG -- 'gyre/*_test.cc' | sed 's|^gyre/||; s|/[^/]*$||; s|/internal.*||; s|/|_|g' | sort -u
+      git -C "$ROOT" grep -lE "GYRE_TEST_LONG|is_long_test" -- 'gyre/*_test.cc' | sed 's|^gyre/||; s|/[^/]*$||; s|/internal.*||; s|/|_|g' | sort -u
       git -C "$ROOT" grep -lE 'GYRE_TEST_LONG|effort import' -- 'tests/*_test.py' ':!tests/tools'
       ;;
   esac
