@@ -2,10 +2,16 @@
 
 #include <fmt/format.h>
 #include <pthread.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <csignal>
+#include <deque>
+#include <latch>
+#include <memory>
 #include <system_error>
 #include <unordered_set>
 #include <utility>
@@ -42,31 +48,59 @@ class WithoutSignals {
   sigset_t before_;
 };
 
+using Clock = std::chrono::steady_clock;
+
+/// So long a thread is known after its end; its number comes back only after all others.
+constexpr auto kLongestEnd = std::chrono::seconds(2);
+
+struct OwnThreads {
+  std::unordered_set<pid_t> running;
+  std::deque<std::pair<Clock::time_point, pid_t>> ended;  ///< They may still be in /proc.
+};
+
 // A fact about the process, not state of a runtime. A thread that forks holds the mutex, so that the fork finds it free
-// and the list whole; the fork itself has none of these threads.
+// and the lists whole; the fork itself has none of these threads.
 pthread_mutex_t g_threads_mutex = PTHREAD_MUTEX_INITIALIZER;
 
-std::unordered_set<pid_t>& own_threads() {
+OwnThreads& own_threads() {
   // Never destroyed: a detached thread may end after main.
-  static auto& threads = *new std::unordered_set<pid_t>;
+  static auto& threads = *new OwnThreads;
   [[maybe_unused]] static const int registered =
       ::pthread_atfork([] { ::pthread_mutex_lock(&g_threads_mutex); }, [] { ::pthread_mutex_unlock(&g_threads_mutex); },
                        [] {
-                         threads.clear();
+                         threads = {};
                          ::pthread_mutex_unlock(&g_threads_mutex);
                        });
   return threads;
+}
+
+bool exists(pid_t thread) { return ::syscall(SYS_tgkill, ::getpid(), thread, 0) == 0; }
+
+void note_end_of_this_thread() {
+  auto& threads = own_threads();
+  const auto now = Clock::now();
+  const PthreadLock lock(g_threads_mutex);
+  while (!threads.ended.empty() && threads.ended.front().first + kLongestEnd < now) threads.ended.pop_front();
+  if (threads.running.erase(::gettid()) > 0) threads.ended.emplace_back(now, ::gettid());
 }
 
 }  // namespace
 
 std::thread start_thread(std::string_view purpose, std::function<void()> body) {
   try {
+    auto& threads = own_threads();
+    const auto known = std::make_shared<std::latch>(1);
     const WithoutSignals during_the_start;
-    return std::thread([body = std::move(body)] {
-      const OwnThread own;
+    // Until the new thread is in the list: whoever has seen it in /proc calls is_own_thread() afterwards.
+    const PthreadLock lock(g_threads_mutex);
+    std::thread thread([&threads, known, body = std::move(body)] {
+      threads.running.insert(::gettid());
+      known->count_down();
       body();
+      note_end_of_this_thread();
     });
+    known->wait();
+    return thread;
   } catch (const std::system_error& error) {
     throw Error(
         ErrorCode::kResourceExhausted,
@@ -84,22 +118,13 @@ std::uint64_t thread_serial() {
   return own;
 }
 
-OwnThread::OwnThread() {
-  auto& threads = own_threads();
-  const PthreadLock lock(g_threads_mutex);
-  threads.insert(::gettid());
-}
-
-OwnThread::~OwnThread() {
-  auto& threads = own_threads();
-  const PthreadLock lock(g_threads_mutex);
-  threads.erase(::gettid());
-}
-
-bool OwnThread::is(pid_t thread) {
+bool is_own_thread(pid_t thread) {
   const auto& threads = own_threads();
+  const auto now = Clock::now();
   const PthreadLock lock(g_threads_mutex);
-  return threads.contains(thread);
+  return threads.running.contains(thread) || std::ranges::any_of(threads.ended, [&](const auto& one) {
+           return one.second == thread && one.first + kLongestEnd >= now && exists(thread);
+         });
 }
 
 }  // namespace gyre

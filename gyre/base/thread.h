@@ -25,17 +25,9 @@ struct ThreadIdentity {
 /// Of the calling thread; unlike its identity, never that of a thread that has ended. Not 0.
 std::uint64_t thread_serial();
 
-/// While one lives, its thread is one of Gyre's own: it runs only our code, and the program's only on behalf of another
-/// thread. start_thread's threads are.
-class OwnThread {
- public:
-  OwnThread();
-  ~OwnThread();
-  OwnThread(const OwnThread&) = delete;
-  OwnThread& operator=(const OwnThread&) = delete;
-
-  /// Whether the thread of this process with this number is one now. Thread-safe.
-  static bool is(pid_t thread);
-};
+/// Whether the thread of this process with this number is one of Gyre's own, which start_thread() has started: it runs
+/// only our code, and the program's only on behalf of another thread. True from before the kernel shows it until the
+/// kernel shows it no more. Thread-safe.
+bool is_own_thread(pid_t thread);
 
 }  // namespace gyre

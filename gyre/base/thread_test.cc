@@ -44,11 +44,11 @@ TEST(ThreadTest, knows_its_own_threads_as_long_as_they_run) {
   bool known = false;
   start_thread("a test", [&] {
     number = ThreadIdentity::current().number;
-    known = OwnThread::is(number);
+    known = is_own_thread(number);
   }).join();
   EXPECT_TRUE(known);
-  EXPECT_FALSE(OwnThread::is(number));
-  EXPECT_FALSE(OwnThread::is(ThreadIdentity::current().number));
+  EXPECT_FALSE(is_own_thread(number));
+  EXPECT_FALSE(is_own_thread(ThreadIdentity::current().number));
 }
 
 TEST(ThreadTest, says_for_what_there_was_no_thread) {

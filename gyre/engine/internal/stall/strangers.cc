@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <chrono>
 #include <filesystem>
 #include <system_error>
+#include <thread>
 
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
@@ -27,6 +29,10 @@ namespace {
 constexpr std::uint64_t kMostBytes = std::uint64_t{64} << 20;
 /// Idle threads of pools use a few kilobytes; a larger stack is one of a thread that does something else.
 constexpr std::size_t kMostStackBytes = std::size_t{1} << 20;
+/// A thread that is on its way into its loop, or out of the process, gets this much time for it, as does one of a pool
+/// that has just lost its processor.
+constexpr auto kFirstPause = std::chrono::milliseconds(1);
+constexpr auto kLastPause = std::chrono::milliseconds(16);
 /// The longest call of x86-64.
 constexpr std::size_t kLongestCall = 7;
 
@@ -188,15 +194,6 @@ std::uintptr_t address_in(std::uintptr_t word) {
   return word & kAddressBits;
 }
 
-/// Nothing when the thread has ended since it was found: it brings nothing any more.
-std::optional<std::string> describe_stranger(pid_t thread, const std::vector<ProgramThread>& program_threads) {
-  const auto name = name_of(thread);
-  if (!name) return std::nullopt;
-  const auto known = std::ranges::find(program_threads, thread, &ProgramThread::number);
-  if (known != program_threads.end()) return "thread " + known->description;
-  return fmt::format("thread {} ('{}')", thread, *name);
-}
-
 /// Tells idle threads of pools from others.
 class PoolFinder {
  public:
@@ -214,6 +211,30 @@ class PoolFinder {
   std::optional<Memory> memory_;  ///< Read when it is needed.
   const OwnMemory own_;
 };
+
+struct Stranger {
+  std::string description;
+  bool may_vanish = false;  ///< Nobody knows it: it may be one of ours, or a pool's, that is just starting or ending.
+};
+
+/// Those of `threads` that have not ended meanwhile: who has brings nothing any more.
+std::vector<Stranger> strangers_among(const std::vector<pid_t>& threads, const std::vector<pid_t>& known,
+                                      const std::vector<ProgramThread>& program_threads) {
+  std::vector<Stranger> strangers;
+  PoolFinder pools;
+  for (const pid_t thread : threads) {
+    if (std::ranges::find(known, thread) != known.end() || is_own_thread(thread)) continue;
+    const auto described = std::ranges::find(program_threads, thread, &ProgramThread::number);
+    const bool is_described = described != program_threads.end();
+    if ((is_described && described->serves_library) || pools.is_idle(thread)) continue;
+    const auto name = name_of(thread);
+    if (!name) continue;
+    strangers.push_back(
+        {is_described ? "thread " + described->description : fmt::format("thread {} ('{}')", thread, *name),
+         !is_described});
+  }
+  return strangers;
+}
 
 }  // namespace
 
@@ -265,28 +286,23 @@ bool is_idle_in_pool(const SleepingThread& thread, std::span<const CodeRange> co
 std::vector<std::string> find_strangers(const std::vector<pid_t>& known,
                                         const std::vector<ProgramThread>& program_threads) {
   std::vector<std::string> strangers;
-  std::size_t more = 0;
-  const auto add = [&](std::string words) {
-    if (strangers.size() + 1 < RankState::kMostStrangers) {
-      strangers.push_back(std::move(words));
-    } else {
-      ++more;
-    }
-  };
   for (const ProgramThread& thread : program_threads) {
-    if (thread.number == 0 && !thread.serves_library) add(thread.description);
+    if (thread.number == 0 && !thread.serves_library) strangers.push_back(thread.description);
   }
-  const auto threads = threads_of_process();
-  if (!threads) return {"threads that Gyre cannot see, because /proc does not show them"};
-  PoolFinder pools;
-  for (const pid_t thread : *threads) {
-    if (std::ranges::find(known, thread) != known.end() || OwnThread::is(thread)) continue;
-    const auto is_it = [&](const ProgramThread& one) { return one.number == thread && one.serves_library; };
-    if (std::ranges::any_of(program_threads, is_it)) continue;
-    if (pools.is_idle(thread)) continue;
-    if (auto description = describe_stranger(thread, program_threads)) add(std::move(*description));
+  std::vector<Stranger> found;
+  for (auto pause = kFirstPause;; pause *= 4) {
+    const auto threads = threads_of_process();
+    if (!threads) return {"threads that Gyre cannot see, because /proc does not show them"};
+    found = strangers_among(*threads, known, program_threads);
+    if (pause > kLastPause || std::ranges::none_of(found, &Stranger::may_vanish)) break;
+    std::this_thread::sleep_for(pause);
   }
-  if (more > 0) strangers.push_back(fmt::format("{} more", more));
+  for (Stranger& one : found) strangers.push_back(std::move(one.description));
+  if (strangers.size() > RankState::kMostStrangers) {
+    const std::size_t more = strangers.size() - RankState::kMostStrangers + 1;
+    strangers.resize(RankState::kMostStrangers - 1);
+    strangers.push_back(fmt::format("{} more", more));
+  }
   return strangers;
 }
 

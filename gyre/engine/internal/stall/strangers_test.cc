@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <functional>
 #include <latch>
 #include <random>
 #include <set>
@@ -174,18 +176,47 @@ TEST(StrangersTest, finds_the_programs_threads_and_leaves_out_ours_and_those_tha
   EXPECT_THAT(find_strangers({self}, {}), IsEmpty());
 }
 
+/// Starts and joins threads, one after the other.
+class Parent {
+ public:
+  explicit Parent(std::function<std::thread()> start)
+      : thread_([this, start = std::move(start)] {
+          number_ = ::gettid();
+          known_.count_down();
+          while (!stop_) start().join();
+        }) {
+    known_.wait();
+  }
+  ~Parent() {
+    stop_ = true;
+    thread_.join();
+  }
+  Parent(const Parent&) = delete;
+  Parent& operator=(const Parent&) = delete;
+  pid_t number() const { return number_; }
+
+ private:
+  std::atomic<bool> stop_{false};
+  std::latch known_{1};
+  pid_t number_ = 0;
+  std::thread thread_;
+};
+
 TEST(StrangersTest, names_no_thread_that_ended_while_it_looked) {
-  std::atomic<bool> stop{false};
-  std::thread parent([&] {
-    while (!stop) std::thread([] {}).join();
-  });
-  for (int look = 0; look < 3'000; ++look) {
-    for (const std::string& stranger : find_strangers({::gettid()}, {})) {
+  const Parent parent([] { return std::thread([] {}); });
+  for (int look = 0; look < 500; ++look) {
+    for (const std::string& stranger : find_strangers({::gettid(), parent.number()}, {})) {
       if (stranger.ends_with("('')")) ADD_FAILURE() << stranger;
     }
   }
-  stop = true;
-  parent.join();
+}
+
+TEST(StrangersTest, takes_no_thread_of_ours_for_the_programs_while_it_starts_or_ends) {
+  const Parent parent(
+      [] { return start_thread("a test", [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }); });
+  for (int look = 0; look < 500; ++look) {
+    ASSERT_THAT(find_strangers({::gettid(), parent.number()}, {}), IsEmpty()) << "look " << look;
+  }
 }
 
 TEST(StrangersTest, counts_those_that_there_are_no_words_for) {
