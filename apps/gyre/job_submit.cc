@@ -1,34 +1,25 @@
 #include "apps/gyre/job_submit.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
-#include <ctime>
 #include <filesystem>
 #include <initializer_list>
 #include <string_view>
 
+#include "apps/gyre/job_console.h"
 #include "apps/gyre/job_file.h"
 #include "apps/gyre/job_place.h"
-#include "apps/gyre/job_view.h"
 #include "apps/gyre/run_command.h"
 #include "gyre/base/error.h"
 #include "gyre/base/process.h"
-#include "gyre/base/random.h"
 #include "gyre/cli/number_check.h"
 #include "gyre/cli/table.h"
-#include "gyre/jobs/client/code_archive.h"
-#include "gyre/jobs/client/log_tail.h"
-#include "gyre/jobs/resources/job_end.h"
-#include "gyre/jobs/resources/json.h"
 #include "gyre/jobs/spec/command.h"
 #include "gyre/jobs/spec/duration.h"
 #include "gyre/jobs/spec/parse.h"
-#include "gyre/jobs/spec/write.h"
 
 namespace gyre::app {
 
@@ -52,40 +43,18 @@ Examples:
   gyre job wait $(gyre job submit job.json))";
 
 constexpr int kUnusableExitCode = 2;
-constexpr std::size_t kLongestName = 64;
 /// Across a restart of the server.
 constexpr std::chrono::minutes kPatience{5};
-
-/// With a dash for each character that names do not have.
-std::string as_name(const std::string& text) {
-  std::string name = text.substr(0, kLongestName);
-  std::ranges::replace_if(name, [](unsigned char c) { return std::isalnum(c) == 0 && c != '-' && c != '_'; }, '-');
-  return name;
-}
 
 /// Free text in files of earlier versions.
 std::string experiment_of(const JobSpec& spec) {
   if (spec.experiment_name.value_or("").empty()) return kDefaultExperiment;
-  const std::string name = as_name(*spec.experiment_name);
+  const std::string name = as_job_name(*spec.experiment_name);
   if (name != *spec.experiment_name) {
     fmt::print(stderr, "gyre job submit: the file's experimentName '{}' becomes experiment '{}'\n",
                cli::printable(*spec.experiment_name), name);
   }
   return name;
-}
-
-/// "train-20260102-030405-1f3a": a name that no other submission has.
-std::string new_name(const std::string& stem) {
-  std::string name = as_name(stem);
-  if (name.empty()) name = "job";
-  std::array<std::byte, 2> bytes;
-  fill_with_secure_random(bytes);
-  const std::time_t now = std::time(nullptr);
-  std::tm fields{};
-  ::localtime_r(&now, &fields);
-  const std::string suffix = fmt::format("-{:%Y%m%d-%H%M%S}-{:02x}{:02x}", fields, static_cast<unsigned>(bytes[0]),
-                                         static_cast<unsigned>(bytes[1]));
-  return name.substr(0, kLongestName - suffix.size()) + suffix;
 }
 
 bool has_ending(std::string_view file, std::initializer_list<std::string_view> endings) {
@@ -104,14 +73,6 @@ void check_is_no_command(const std::string& file, const std::vector<std::string>
   const char* program = !is_script ? "" : file.ends_with(".py") ? "python " : "bash ";
   throw UsageError(fmt::format("{} is not a job file; a command comes after `--`, as in `gyre job submit -- {}{}{}{}`",
                                file, program, file, rest.empty() ? "" : " ", fmt::join(rest, " ")));
-}
-
-/// What a command is called: its script, else its program.
-std::string stem_of(const std::vector<std::string>& command) {
-  for (const std::string& word : command) {
-    if (word.ends_with(".py") || word.ends_with(".sh")) return std::filesystem::path(word).stem().string();
-  }
-  return std::filesystem::path(command.front()).stem().string();
 }
 
 }  // namespace
@@ -269,34 +230,22 @@ std::string JobSubmit::cluster_of(Session& session, const JobSpec& spec, const s
   throw UsageError(fmt::format("name a cluster with -c: {}", fmt::join(names, ", ")));
 }
 
-std::string JobSubmit::upload_code(Session& session, const std::string& workspace) const {
-  jobs::client::CodeArchive archive = jobs::client::archive_code(code_);
-  const jobs::client::Path path = {"workspaces", workspace, "code", archive.sha256};
-  if (session.exists(path)) return archive.sha256;
-  fmt::print(stderr, "gyre job submit: uploads {} {} of {}, {}\n", archive.files, archive.files == 1 ? "file" : "files",
-             code_, cli::shown_bytes(archive.bytes.size()));
-  session.put_bytes(path, std::move(archive.bytes));
-  return archive.sha256;
-}
-
 int JobSubmit::run(const std::vector<std::string>& environment) {
   std::optional<JobSpec> read = has_command_ ? spec_of_command() : spec_of_file(environment);
   if (!read) return kUnusableExitCode;
   JobSpec& spec = *read;
   apply_options(spec, environment);
-  Session session = remote_.session(environment, follow_ ? kPatience : std::chrono::milliseconds(0));
-  const std::string workspace = remote_.workspace_in(environment);
+  JobConsole console("gyre job submit", remote_, environment, follow_ ? kPatience : std::chrono::milliseconds(0),
+                     JobConsole::OnSignal::kLeaveTheJob);
+  Session& session = console.session();
+  const std::string& workspace = console.workspace();
   spec.cluster_id = cluster_of(session, spec, workspace);
   const std::string stem = has_command_   ? stem_of(command_)
                            : file_ == "-" ? "job"
                                           : std::filesystem::path(file_).stem().string();
   const JobName place{workspace, !experiment_.empty() ? experiment_ : experiment_of(spec),
-                      name_.empty() ? new_name(stem) : name_};
-  session.put({"workspaces", workspace, "experiments", place.experiment});
-  const Json body = {{"properties", jobs::spec::to_json(spec, jobs::spec::Secrets::kIncluded)}};
-  jobs::client::Query query;
-  if (!code_.empty()) query.emplace_back("code", upload_code(session, workspace));
-  const Json job = session.put(path_of(place), body, query);
+                      name_.empty() ? new_job_name(stem) : name_};
+  const Json job = console.submit(place, spec, code_);
   const std::string shown = shown_place(place);
   if (!follow_) {
     remote_.print(job, [&] { return shown + "\n"; });
@@ -308,29 +257,7 @@ int JobSubmit::run(const std::vector<std::string>& environment) {
     return 0;
   }
   fmt::print(stderr, "gyre job submit: submitted {}; Ctrl-C leaves it running\n", shown);
-  return follow(place, environment);
-}
-
-int JobSubmit::follow(const JobName& place, const std::vector<std::string>& environment) const {
-  JobView view(cli::live_options_from_environment());
-  try {
-    Session session = remote_.session(environment, kPatience, [&] { view.tick(); });
-    say_why_it_waits(session, place, "gyre job submit");
-    if (view.draws()) view.watch(shown_place(place), look_at(remote_, environment, place));
-    jobs::client::ServerLogs logs(session, place);
-    jobs::client::LogTail(logs, {}, [&](auto stream, auto text) { view.show_log(stream, text); }).follow([&] {
-      view.tick();
-    });
-    const jobs::resources::Job ended = jobs::resources::job_from_json(session.get(path_of(place)));
-    view.end();
-    for (const std::string& note : notes_of(session, place)) fmt::print(stderr, "gyre job submit: {}\n", note);
-    fmt::print(stderr, "gyre job submit: {}\n", cli::printable(sentence_about_end(ended)));
-    return exit_code_of(ended);
-  } catch (const Error& error) {
-    view.end();
-    fmt::print(stderr, "gyre job submit: {}\n", error.what());
-    return jobs::resources::kNotTheJobsExitCode;
-  }
+  return console.follow(place);
 }
 
 }  // namespace gyre::app

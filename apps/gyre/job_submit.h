@@ -23,14 +23,10 @@ class JobSubmit {
 
  private:
   int run(const std::vector<std::string>& environment);
-  /// Shows its logs until it ends; returns its exit code.
-  int follow(const jobs::resources::JobName& place, const std::vector<std::string>& environment) const;
   jobs::spec::JobSpec spec_of_command() const;
   /// Nothing where the file is wrong; its problems were shown.
   std::optional<jobs::spec::JobSpec> spec_of_file(const std::vector<std::string>& environment) const;
   void apply_options(jobs::spec::JobSpec& spec, const std::vector<std::string>& environment) const;
-  /// Unless the server has it already; returns its SHA-256.
-  std::string upload_code(jobs::client::Session& session, const std::string& workspace) const;
   std::string cluster_of(jobs::client::Session& session, const jobs::spec::JobSpec& spec,
                          const std::string& workspace) const;
 

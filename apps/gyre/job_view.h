@@ -34,6 +34,8 @@ class JobView {
   void write(jobs::client::LogStream stream, std::string_view text);
   /// A line on stderr.
   void say(const std::string& line);
+  /// The block goes until tick() looks again.
+  void pause() { block_.clear(); }
   /// The block goes.
   void end();
 

@@ -151,21 +151,20 @@ bool is_python(const std::string& program) {
 
 }  // namespace
 
-std::vector<std::string> RunCommand::full_command() const {
+std::vector<std::string> RunCommand::full_command(const std::string& python) const {
   if (no_python_ && module_) throw UsageError("give either -m or --no-python");
   if (command_.front().empty()) throw UsageError("the command to run is empty");
   if ((no_python_ && !run_path_) || !as_torchrun()) return command_;
   if (!module_ && is_python(command_.front())) return command_;
-  std::vector<std::string> command = {environment_variable("GYRE_PYTHON").value_or(python_in_path()), "-u"};
+  std::vector<std::string> command = {python, "-u"};
   if (module_) command.emplace_back("-m");
   command.insert(command.end(), command_.begin(), command_.end());
   return command;
 }
 
-std::vector<std::string> RunCommand::full_environment(const std::vector<std::string>& inherited) const {
+std::vector<std::string> RunCommand::with_settings(std::vector<std::string> environment) const {
   constexpr int kMostSeconds = 24 * 3600;
   constexpr int kMostMegabytes = 1 << 20;
-  std::vector<std::string> environment = inherited;
   const auto set_number = [&](const std::string& text, const char* option, const char* variable, int low, int high) {
     if (!text.empty()) {
       set_variable(environment, fmt::format("{}={}", variable, parse_integer(text, option, low, high)));
@@ -199,6 +198,11 @@ std::vector<std::string> RunCommand::full_environment(const std::vector<std::str
     }
     set_variable(environment, variable);
   }
+  return environment;
+}
+
+std::vector<std::string> RunCommand::full_environment(const std::vector<std::string>& inherited) const {
+  std::vector<std::string> environment = with_settings(inherited);
   // In a job whose `gyre run` a job server writes, the variable is the only way to say it.
   const auto names_of_2018 = environment_variable("GYRE_KERAS_2018");
   const bool keras_2018 = keras_2018_ || (names_of_2018 && parse_bool(*names_of_2018, "GYRE_KERAS_2018"));
@@ -299,15 +303,16 @@ void RunCommand::set_output(launch::LaunchOptions& options) const {
 
 int RunCommand::run(const std::vector<std::string>& environment) {
   constexpr int kLongestGraceSeconds = 86400;
-  constexpr int kMostRestarts = 1000;
   launch::LaunchOptions options;
   options.environment = full_environment(environment);
   const std::vector<std::string> server_command = {own_program(), ParameterServerCommand::kName};
   if (agent_) return start([&] { return launch::run_as_agent(options.environment, server_command); });
-  options.ranks = rank_count();
   if (command_.empty()) throw UsageError("no command to run, as in `gyre run -n 4 -- python train.py`");
+  if (parts_.cluster && parts_.cluster->is_wanted()) return parts_.cluster->run(cluster_job(), environment);
+  refuse_without_cluster();
+  options.ranks = rank_count();
   for (const std::string& sentence : cli::unknown_settings(environment)) fmt::print(stderr, "gyre run: {}\n", sentence);
-  options.command = full_command();
+  options.command = full_command(environment_variable("GYRE_PYTHON").value_or(python_in_path()));
   options.server_command = server_command;
   options.grace = std::chrono::seconds(parse_integer(grace_seconds_, "--grace-seconds", 0, kLongestGraceSeconds));
   options.max_restarts = static_cast<int>(parse_integer(max_restarts_, "--max-restarts", 0, kMostRestarts));
@@ -317,8 +322,8 @@ int RunCommand::run(const std::vector<std::string>& environment) {
   if (!ssh_port_.empty()) parse_integer(ssh_port_, "--ssh-port", 1, 65'535);
   if (!signals_.empty()) check_signals(signals_, "--signals-to-handle");
   set_servers(options);
-  const bool stages = staging_ && staging_->is_wanted();
-  const bool has_page = page_ && page_->is_wanted();
+  const bool stages = parts_.staging && parts_.staging->is_wanted();
+  const bool has_page = parts_.page && parts_.page->is_wanted();
   if (over_hosts()) {
     if (has_page) throw UsageError("--page is for the ranks of one host; with -H, `gyre top` follows --metrics");
     if (stages) {
@@ -333,13 +338,13 @@ int RunCommand::run(const std::vector<std::string>& environment) {
   set_part(options);
   set_input(options, options.part ? options.part->size : options.ranks);
   const auto ranks = [&] { return start([&] { return launch::run_on_console(options); }); };
-  const auto job = [&] { return has_page ? page_->around(options, ranks) : ranks(); };
+  const auto job = [&] { return has_page ? parts_.page->around(options, ranks) : ranks(); };
   if (!stages) return job();
   // The hosts are not ready at the same time.
   if (options.part && variable_of(options.environment, kStartTimeout).empty()) {
     set_variable(options.environment, fmt::format("{}={}", kStartTimeout, kStagingStartSeconds));
   }
-  return staging_->around(options, environment, job);
+  return parts_.staging->around(options, environment, job);
 }
 
 void RunCommand::set_input(launch::LaunchOptions& options, int ranks) const {
@@ -354,7 +359,7 @@ std::string RunCommand::metrics_file() const {
 void RunCommand::report() const {
   if (report_.empty()) return;
   try {
-    write_report_(metrics_file(), report_);
+    parts_.write_report(metrics_file(), report_);
   } catch (const Error& error) {
     fmt::print(stderr, "gyre run: no report: {}\n", error.what());  // How the job ended is more important.
   }

@@ -40,15 +40,44 @@ class JobPage {
   virtual int around(launch::LaunchOptions& options, const std::function<int()>& job) const = 0;
 };
 
+/// A job as `gyre run --cluster` describes it.
+struct ClusterJob {
+  std::vector<std::string> command{};
+  int nodes = 1;
+  int ranks_per_node = 1;
+  int servers = 0;
+  int restarts = 0;
+  std::vector<std::string> variables{};  ///< NAME=VALUE, for the ranks.
+};
+
+/// The cluster of a job server on which `gyre run --cluster` runs its job: RunCluster. An interface, because that needs
+/// the client of the job service, and the launcher of ./dev demo does without.
+class JobCluster {
+ public:
+  virtual ~JobCluster() = default;
+
+  virtual void add_options(CLI::App& verb, const std::string& group) = 0;
+  /// After the options were parsed.
+  virtual bool is_wanted() const = 0;
+  /// Runs the job to its end, and returns its exit code. UsageError, gyre::Error.
+  virtual int run(const ClusterJob& job, const std::vector<std::string>& environment) const = 0;
+};
+
 /// Writes the page of `gyre run --report` from the file of metrics. gyre::Error.
 using WriteReport = std::function<void(const std::string& metrics, const std::string& page)>;
 
 /// The verb `gyre run`, which also takes the options of torchrun and of horovodrun.
 class RunCommand {
  public:
-  /// Without `staging` there are no options for it, nor --report without `write_report`, nor --page without `page`.
-  explicit RunCommand(CLI::App& app, std::unique_ptr<JobStaging> staging = nullptr, WriteReport write_report = {},
-                      std::unique_ptr<JobPage> page = nullptr);
+  /// What stands in for what is not there: no options of it.
+  struct Parts {
+    std::unique_ptr<JobStaging> staging{};
+    WriteReport write_report{};
+    std::unique_ptr<JobPage> page{};
+    std::unique_ptr<JobCluster> cluster{};
+  };
+
+  explicit RunCommand(CLI::App& app, Parts parts);
 
   /// Divides what follows the verb into the options of `gyre run` (returned, in our spelling) and the command to run
   /// (kept): the command starts after "--", or at the first word that is neither an option nor an option's value.
@@ -67,7 +96,10 @@ class RunCommand {
   bool as_torchrun() const;
   int rank_count() const;
   int node_count() const;
-  std::vector<std::string> full_command() const;
+  /// `python`: what torchrun's form of the command, which names a script, is started with.
+  std::vector<std::string> full_command(const std::string& python) const;
+  /// With what the options say by variables.
+  std::vector<std::string> with_settings(std::vector<std::string> environment) const;
   std::vector<std::string> full_environment(const std::vector<std::string>& inherited) const;
   void set_part(launch::LaunchOptions& options) const;
   /// --servers: adds them to the ranks. With -H, those of all hosts.
@@ -80,6 +112,9 @@ class RunCommand {
   void report() const;
   /// --stdin. `ranks`: of the job.
   void set_input(launch::LaunchOptions& options, int ranks) const;
+  /// --cluster. UsageError for options that are not for it.
+  ClusterJob cluster_job() const;
+  void refuse_without_cluster() const;
   bool over_hosts() const { return !hosts_.empty() || !host_file_.empty(); }
   void refuse_beside_hosts() const;
   /// Runs a job, and says how it ended where somebody wants to know.
@@ -88,6 +123,8 @@ class RunCommand {
   /// -H and --hostfile.
   launch::HostsOptions hosts_options(const launch::LaunchOptions& options,
                                      const std::vector<std::string>& environment) const;
+
+  static constexpr int kMostRestarts = 1000;
 
   CLI::App* verb_;
   std::vector<std::string> command_;
@@ -109,9 +146,7 @@ class RunCommand {
   bool agent_ = false;
   std::string input_;
   std::string result_file_;
-  std::unique_ptr<JobStaging> staging_;
-  WriteReport write_report_;
-  std::unique_ptr<JobPage> page_;
+  Parts parts_;
 
   std::string ranks_per_node_;
   std::string nodes_ = "1";

@@ -22,7 +22,7 @@ int run_verb(std::vector<std::string> arguments) {
   CLI::App app{"The launcher of `gyre run`, for ./dev demo; people use gyre.", "gyre-run"};
   app.set_version_flag("--version", "gyre-run " GYRE_VERSION);
   app.require_subcommand(1);
-  gyre::app::RunCommand run(app);
+  gyre::app::RunCommand run(app, {});
   const gyre::app::ParameterServerCommand parameter_server(app);
   const std::string verb = arguments.empty() ? "" : arguments.front();
   if (verb == "run") {

@@ -2,11 +2,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <memory>
 #include <utility>
 
 #include "apps/gyre/option_values.h"
 #include "apps/gyre/run_command.h"
+#include "gyre/base/parse.h"
 #include "gyre/cli/option_table.h"
 #include "gyre/cli/suggest.h"
 
@@ -24,6 +27,7 @@ Examples:
   gyre run -n 4 --page -- python train.py                               (with a page of it for a browser)
   gyre run -n 4 --servers 2 -- gyre-cifar10 --data-dir digits           (with parameter servers)
   gyre run -n 4 --stage az://data/digits -- python train.py {stage-dir} (with a data set that is brought here first)
+  gyre run --cluster pool --nnodes 2 -n 8 -- python train.py            (on a cluster of a job server)
   gyre run --nproc-per-node 4 train.py --epochs 10                      (as torchrun)
   gyre run --nnodes 2 --node-rank 0 --rdzv-endpoint node1:29500 --nproc-per-node 4 train.py
   gyre run -np 8 -H node1:4,node2:4 python train.py                     (as horovodrun, over ssh)
@@ -33,6 +37,30 @@ Examples:
 Exit code: 0 if every rank exited with 0; else that of the first rank that failed (128 + signal if one killed it);
 130 after Ctrl-C, 143 after SIGTERM; 127 if COMMAND does not exist, 126 if it cannot be run; 2 for an invalid option;
 255 if a host cannot be reached.)";
+
+constexpr const char* kClusterGroup = "On a cluster of a job server";
+/// What ranks on a cluster can be told; `gyre job submit` has more for jobs.
+constexpr std::array kForClusters = {"--ranks",
+                                     "--nnodes",
+                                     "--nproc-per-node",
+                                     "--servers",
+                                     "--env",
+                                     "--max-restarts",
+                                     "--module",
+                                     "--no-python",
+                                     "--standalone",
+                                     "--keras-2018",
+                                     "--fusion-threshold-mb",
+                                     "--start-timeout",
+                                     "--stall-check-warning-time-seconds",
+                                     "--stall-check-shutdown-time-seconds",
+                                     "--no-stall-check",
+                                     "--network-interfaces",
+                                     "--plaintext",
+                                     "--bind",
+                                     "--allow",
+                                     "--timeline-mark-cycles",
+                                     "--devices-per-rank"};
 
 class RunHelp : public CLI::Formatter {
  public:
@@ -84,15 +112,12 @@ CLI::Option* with_value(CLI::Option* option) {
 
 }  // namespace
 
-RunCommand::RunCommand(CLI::App& app, std::unique_ptr<JobStaging> staging, WriteReport write_report,
-                       std::unique_ptr<JobPage> page)
-    : verb_(app.add_subcommand("run", "Start the ranks of a job")),
-      staging_(std::move(staging)),
-      write_report_(std::move(write_report)),
-      page_(std::move(page)) {
+RunCommand::RunCommand(CLI::App& app, Parts parts)
+    : verb_(app.add_subcommand("run", "Start the ranks of a job")), parts_(std::move(parts)) {
   verb_->formatter(std::make_shared<RunHelp>());
   add_own_options();
-  if (staging_) staging_->add_options(*verb_);
+  if (parts_.staging) parts_.staging->add_options(*verb_);
+  if (parts_.cluster) parts_.cluster->add_options(*verb_, kClusterGroup);
   add_torchrun_options();
   add_horovodrun_options();
   verb_->footer(kExamples);
@@ -113,12 +138,12 @@ void RunCommand::add_own_options() {
       "FILE");
   add("--metrics", metrics_, "Keep in FILE what the ranks log (gyre.log), exchange and use; `gyre metrics` reads it",
       "FILE");
-  if (write_report_) {
+  if (parts_.write_report) {
     add("--report", report_,
         "Write a page with their charts when the job has ended; without --metrics, they are kept in FILE.metrics",
         "FILE");
   }
-  if (page_) page_->add_options(*verb_);
+  if (parts_.page) parts_.page->add_options(*verb_);
   verb_->add_option("--env", variables_, "Set a variable for the ranks; repeatable")
       ->type_name("NAME=VALUE")
       ->allow_extra_args(false);
@@ -229,6 +254,51 @@ void RunCommand::add_horovodrun_options() {
         "--no-mpi-threads-disable"}) {
     add_ignored(name, nullptr);
   }
+}
+
+void RunCommand::refuse_without_cluster() const {
+  for (const CLI::Option* option : verb_->get_options()) {
+    if (option->get_group() != kClusterGroup || option->count() == 0) continue;
+    throw UsageError(fmt::format("{} is for --cluster", option->get_name()));
+  }
+}
+
+ClusterJob RunCommand::cluster_job() const {
+  for (const CLI::Option* option : verb_->get_options()) {
+    const bool is_for_clusters = option->get_group() == kClusterGroup || option->get_group().empty() ||
+                                 std::ranges::any_of(kForClusters, [&](auto name) { return option->check_name(name); });
+    if (option->count() == 0 || is_for_clusters) continue;
+    throw UsageError(
+        fmt::format("{} is for ranks that this command starts itself, not for --cluster; see `gyre job "
+                    "submit --help` for what a job can have",
+                    option->get_name()));
+  }
+  if (!ranks_.empty() && !ranks_per_node_.empty()) throw UsageError("give either -n or --nproc-per-node");
+  ClusterJob job;
+  job.nodes = node_count();
+  if (ranks_per_node_ == "auto" || ranks_per_node_ == "cpu" || ranks_per_node_ == "gpu") {
+    throw UsageError(
+        fmt::format("--nproc-per-node {}: with --cluster, give a number of ranks for each node", ranks_per_node_));
+  }
+  const int ranks =
+      ranks_.empty()
+          ? job.nodes
+          : static_cast<int>(parse_integer(ranks_, "-n", 1, std::int64_t{launch::kMostRanksPerHost} * job.nodes));
+  if (ranks % job.nodes != 0) {
+    throw UsageError(fmt::format("-n {} cannot be divided evenly among the {} nodes of --nnodes", ranks, job.nodes));
+  }
+  job.ranks_per_node =
+      ranks_per_node_.empty()
+          ? ranks / job.nodes
+          : static_cast<int>(parse_integer(ranks_per_node_, "--nproc-per-node", 1, launch::kMostRanksPerHost));
+  if (!servers_.empty()) {
+    job.servers = static_cast<int>(parse_integer(servers_, "--servers", 0, launch::kMostRanksPerHost));
+  }
+  job.restarts = static_cast<int>(parse_integer(max_restarts_, "--max-restarts", 0, kMostRestarts));
+  job.command = full_command("python3");
+  job.variables = with_settings({});
+  if (keras_2018_) job.variables.emplace_back("GYRE_KERAS_2018=1");
+  return job;
 }
 
 std::vector<std::string> RunCommand::take_command(const std::vector<std::string>& arguments) {

@@ -88,6 +88,9 @@ ELSEWHERE = {
         "gyre stage copy 'https://ACCOUNT.blob.core.windows.net/CONTAINER/set' /data --recursive --decompress "
         "--overwrite false --include-pattern '*_000.tfrecord.gz;*_001.tfrecord.gz'",
     ),
+    "e2e/run_cluster_test.py::test_ranks_of_two_nodes_have_the_folder_and_their_code_is_the_commands": (
+        "gyre run --cluster pool --nnodes 2 -n 8 -- python3 train.py",
+    ),
     "e2e/slurm_driver_test.py::test_the_articles_job_runs_unchanged_on_slurm": (
         "gyre job run job.json --cluster slurm.json",
     ),

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "apps/gyre/remote.h"
+#include "apps/gyre/run_command.h"
+
+namespace gyre::app {
+
+/// The options --cluster, --code, --output, --requirements and --job-name of `gyre run`: its ranks run on a cluster of
+/// a job server, as a job that lasts as long as the command.
+class RunCluster final : public JobCluster {
+ public:
+  void add_options(CLI::App& verb, const std::string& group) override;
+  bool is_wanted() const override { return !cluster_.empty(); }
+  int run(const ClusterJob& job, const std::vector<std::string>& environment) const override;
+
+ private:
+  std::string cluster_;
+  std::string code_ = ".";
+  std::string requirements_;
+  std::string name_;
+  std::vector<std::string> outputs_;
+  Remote remote_;  ///< As GYRE_SERVER, GYRE_TOKEN and GYRE_WORKSPACE say.
+};
+
+}  // namespace gyre::app

@@ -1,0 +1,159 @@
+"""`gyre run --cluster`: the command that runs here runs on a cluster of a job server, and ends as it does here."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import signal
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+from job_server import JobServer
+from terminal import terminal
+
+LONGEST_WAIT_SECONDS = 60
+TRAIN = """
+import os, sys
+rank, size = os.environ["RANK"], os.environ["WORLD_SIZE"]
+print("rank", rank, "of", size, "sees", open("data.txt").read(), *sys.argv[1:], flush=True)
+sys.exit(int(os.environ.get("CODE", "0")) if rank == "3" else 0)
+"""
+
+
+@pytest.fixture
+def pool(server: JobServer) -> JobServer:
+    server.ok("cluster", "create", "pool", "-t", "2", "--mount", f"external={server.share}")
+    folder = server.tmp_path
+    (folder / "train.py").write_text(TRAIN)
+    (folder / "data.txt").write_text("42")
+    (folder / ".gyreignore").write_text("*\n!train.py\n!data.txt\n!wheels\n!*.whl\n")
+    return server
+
+
+def test_ranks_of_two_nodes_have_the_folder_and_their_code_is_the_commands(pool: JobServer) -> None:
+    words = ["run", "--cluster", "pool", "--nnodes", "2", "-n", "4", "--env", "CODE=7"]
+    done = pool.verb(*words, "--", "python3", "train.py", "--epochs", "3")
+    assert done.returncode == 7, done.stderr
+    ranks = sorted(re.findall(r"rank (\d) of 4 sees 42 --epochs 3", done.stdout))
+    assert ranks == ["0", "1", "2", "3"], done.stdout
+    assert re.search(r"gyre run: submitted train-\S+ to cluster 'pool'\n", done.stderr)
+    assert re.search(r"gyre run: job 'train-\S+' failed with exit code 7", done.stderr)
+    torchrun = pool.verb("run", "--cluster", "pool", "--nnodes", "2", "--nproc-per-node", "2", "train.py")
+    assert (torchrun.returncode, len(torchrun.stdout.splitlines())) == (0, 4), torchrun.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--metrics", "m"], "--metrics is for ranks that this command starts itself, not for --cluster"),
+        (["-H", "localhost:2"], "--hosts is for ranks that this command starts itself, not for --cluster"),
+        (["--nnodes", "2", "-n", "3"], "-n 3 cannot be divided evenly among the 2 nodes of --nnodes"),
+        (["--nproc-per-node", "gpu"], "--nproc-per-node gpu: with --cluster, give a number of ranks for each node"),
+        (["-n", "2", "--nproc-per-node", "2"], "give either -n or --nproc-per-node"),
+        (["--requirements", "none.txt"], "none.txt"),
+        (["--code", "none"], "none"),
+        (["--job-name", "a b"], "a b"),
+    ],
+)
+def test_what_cannot_be_done_on_a_cluster_is_said_before_anything_is_submitted(
+    pool: JobServer, words: list[str], sentence: str
+) -> None:
+    refused = pool.verb("run", "--cluster", "pool", *words, "--", "train.py")
+    assert refused.returncode in (1, 2), refused.stderr
+    assert sentence in refused.stderr
+    assert len(refused.stderr.splitlines()) <= 2, refused.stderr
+    assert pool.json("job", "list") == []
+
+
+def test_options_of_a_cluster_without_one_and_an_unknown_cluster(pool: JobServer) -> None:
+    alone = pool.verb("run", "--code", ".", "--", "true")
+    assert (alone.returncode, alone.stderr.splitlines()[0]) == (2, "gyre run: --code is for --cluster"), alone.stderr
+    unknown = pool.verb("run", "--cluster", "pol", "--", "true")
+    assert unknown.returncode == 1
+    assert "'pol'" in unknown.stderr, unknown.stderr
+
+
+@pytest.fixture
+def sleeping(pool: JobServer) -> list[str]:
+    options = ["--cluster", "pool", "--job-name", "nap", "--code", str(pool.tmp_path)]
+    return [str(pool.gyre), "run", *options, "--", "sh", "-c", "echo up; exec sleep 300"]
+
+
+def state(server: JobServer) -> str:
+    return str(server.json("job", "show", "nap")["properties"]["executionState"])
+
+
+def wait_until_failed(server: JobServer) -> None:
+    deadline = time.monotonic() + LONGEST_WAIT_SECONDS
+    while state(server) != "failed":
+        assert time.monotonic() < deadline, state(server)
+        time.sleep(0.05)
+
+
+def test_sigterm_stops_the_job_and_sighup_leaves_it(pool: JobServer, sleeping: list[str]) -> None:
+    for with_signal, says in ((signal.SIGHUP, "nap goes on"), (signal.SIGTERM, "stops nap")):
+        process = pool.start_verb(*sleeping[1:])
+        assert process.stdout is not None
+        assert process.stdout.readline().endswith(b"up\n")
+        process.send_signal(with_signal)
+        _, errors = process.communicate(timeout=LONGEST_WAIT_SECONDS)
+        assert process.returncode == 128 + with_signal, errors
+        assert says in errors.decode()
+        assert state(pool) == ("running" if with_signal == signal.SIGHUP else "failed")
+        pool.ok("job", "stop", "nap")
+        wait_until_failed(pool)
+        pool.ok("job", "delete", "-y", "nap")
+
+
+def test_control_c_asks_whether_to_stop_the_job_or_to_leave_it(pool: JobServer, sleeping: list[str]) -> None:
+    with terminal(sleeping, pool.environment, columns=120) as view:
+        view.wait_for(lambda lines: any(line.endswith("up") for line in lines))
+        view.press_control_c()
+        view.wait_for(lambda lines: any("or go on (Enter)?" in line for line in lines))
+        view.type("\n")
+        view.wait_for(lambda lines: any("nap  running" in line for line in lines[-2:]))
+        view.press_control_c()
+        view.wait_for(lambda lines: sum("or go on (Enter)?" in line for line in lines) == 2)
+        view.type("l\n")
+        assert view.wait_for_end() == 128 + signal.SIGINT
+        assert any("`gyre job logs -f nap` follows it again" in line for line in view.lines())
+        assert view.modes_are_unchanged()
+    assert state(pool) == "running"
+    pool.ok("job", "stop", "nap")
+
+
+def wheel(folder: Path) -> None:
+    """A package of one line, as pip takes it."""
+    folder.mkdir()
+    with zipfile.ZipFile(folder / "tinypkg-1.0-py3-none-any.whl", "w") as file:
+        file.writestr("tinypkg.py", "answer = 'forty-two'\n")
+        about = "tinypkg-1.0.dist-info"
+        file.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: tinypkg\nVersion: 1.0\n")
+        file.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr(f"{about}/RECORD", "")
+
+
+def test_requirements_are_installed_once_on_a_node(pool: JobServer) -> None:
+    wheels = pool.share / "wheels"
+    wheel(wheels)
+    file = pool.tmp_path / "requirements.txt"
+    file.write_text(f"# {pool.folder}\n--no-index\n--find-links {wheels}\ntinypkg==1.0\n")
+    (pool.tmp_path / "train.py").write_text("import sys, tinypkg; print(tinypkg.answer, sys.prefix)")
+    words = ["run", "--cluster", "pool", "--requirements", str(file), "--", "python3", "train.py"]
+    first = pool.verb(*words)
+    assert first.returncode == 0, first.stderr
+    answer, prefix = first.stdout.split()[-2:]
+    assert answer == "forty-two"
+    made = Path(prefix, "complete").stat().st_mtime_ns
+    second = pool.verb(*words)
+    assert second.stdout.split()[-2:] == ["forty-two", prefix], second.stderr
+    assert Path(prefix, "complete").stat().st_mtime_ns == made
+    shutil.rmtree(prefix)
+    file.write_text("--no-index\nno-such-package\n")
+    refused = pool.verb(*words)
+    assert refused.returncode == 1, refused.stderr
+    assert "no-such-package" in refused.stdout + refused.stderr
+    assert not Path(prefix).with_name(hashlib.sha256(file.read_bytes()).hexdigest()).exists()
