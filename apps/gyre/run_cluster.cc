@@ -108,6 +108,11 @@ int RunCluster::run(const ClusterJob& job, const std::vector<std::string>& envir
   JobConsole console("gyre run", remote_, environment, kPatience, JobConsole::OnSignal::kStopTheJob);
   const jobs::resources::JobName place{console.workspace(), kDefaultExperiment,
                                        name_.empty() ? new_job_name(stem_of(job.command)) : name_};
+  // A server takes the same submission twice for one; here, the command is to run again.
+  if (!name_.empty() && console.session().exists(jobs::client::path_of(place))) {
+    throw UsageError(fmt::format("--job-name: there is a job {0} already; take another name, or `gyre job delete {0}`",
+                                 shown_place(place)));
+  }
   console.submit(place, spec, code_);
   fmt::print(stderr, "gyre run: submitted {} to cluster '{}'\n", shown_place(place), cluster_);
   return console.follow(place);

@@ -68,9 +68,14 @@ def test_what_cannot_be_done_on_a_cluster_is_said_before_anything_is_submitted(
     assert pool.json("job", "list") == []
 
 
-def test_options_of_a_cluster_without_one_and_an_unknown_cluster(pool: JobServer) -> None:
+def test_options_without_a_cluster_an_unknown_cluster_and_a_name_that_is_taken(pool: JobServer) -> None:
     alone = pool.verb("run", "--code", ".", "--", "true")
     assert (alone.returncode, alone.stderr.splitlines()[0]) == (2, "gyre run: --code is for --cluster"), alone.stderr
+    words = ["run", "--cluster", "pool", "--job-name", "once", "--", "true"]
+    assert pool.verb(*words).returncode == 0
+    again = pool.verb(*words)
+    assert (again.returncode, again.stdout) == (2, "")
+    assert "there is a job once already" in again.stderr
     unknown = pool.verb("run", "--cluster", "pol", "--", "true")
     assert unknown.returncode == 1
     assert "'pol'" in unknown.stderr, unknown.stderr
