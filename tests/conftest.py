@@ -38,7 +38,10 @@ TOGETHER = (
 # Tests that wait more than they compute (./dev test --durations): `--waiting-process` gives them a process of their own
 # beside those that keep the cores busy.
 WAITING = (
+    "tests/cluster/params_over_hosts_test.py",
     "tests/conformance/data",
+    "tests/conformance/params",
+    "tests/e2e/bench_data_test.py",
     "tests/e2e/chaos_test.py",
     "tests/e2e/full_disk_test.py",
     "tests/e2e/job_keras_test.py",
@@ -47,7 +50,9 @@ WAITING = (
     "tests/e2e/job_tensorflow_test.py",
     "tests/e2e/jobs_client_test.py",
     "tests/e2e/live_view_test.py",
+    "tests/e2e/page_service_test.py",
     "tests/e2e/read_from_sources_test.py",
+    "tests/e2e/run_cluster_test.py",
     "tests/e2e/run_staging_test.py",
     "tests/e2e/server_test.py",
     "tests/e2e/slurm_driver_test.py",
@@ -55,10 +60,13 @@ WAITING = (
     "tests/e2e/store_mount_test.py",
     "tests/e2e/store_test.py",
     "tests/e2e/unreachable_node_test.py",
+    "tests/e2e/upload_test.py",
     "tests/e2e/workers_jobs_test.py",
     "tests/security/accounts_test.py",
+    "tests/security/attacker_test.py",
     "tests/security/attempt_process_test.py",
     "tests/security/limits_test.py",
+    "tests/security/store_test.py",
     "tests/tools/bad_tests_test.py",
 )
 
