@@ -38,7 +38,6 @@ TOGETHER = (
 # Tests that wait more than they compute (./dev test --durations): `--waiting-process` gives them a process of their own
 # beside those that keep the cores busy.
 WAITING = (
-    "tests/cluster/params_over_hosts_test.py",
     "tests/conformance/data",
     "tests/conformance/params",
     "tests/e2e/bench_data_test.py",
