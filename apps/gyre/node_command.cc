@@ -17,6 +17,7 @@
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
+#include "gyre/base/parse.h"
 #include "gyre/base/process.h"
 #include "gyre/base/secret_key.h"
 #include "gyre/cli/number_check.h"
@@ -124,6 +125,13 @@ NodeProgramCommand::NodeProgramCommand(CLI::App& app) {
                    "Exit after this long without work and without the service; 0: never")
       ->capture_default_str()
       ->check(cli::whole_number_from(0));
+  verb->add_option("--untold-seconds", untold_seconds_,
+                   "The same where the service has not acknowledged how a job ended, if that is longer")
+      ->capture_default_str()
+      ->check(cli::whole_number_from(0));
+  verb->add_option("--code-cache", code_cache_, "Archives of code to keep for later jobs, the latest")
+      ->type_name("SIZE")
+      ->capture_default_str();
   verb->add_option("--log-level", log_level_, "trace debug info warning error off")->capture_default_str();
   verb->add_option("--address", address_,
                    "Address of this node for other nodes (default: the one from which it reaches the service)");
@@ -151,6 +159,8 @@ int NodeProgramCommand::run(const std::vector<std::string>& environment, const s
   // A file is read again for every connection: a server that is restored into an empty folder makes a new key.
   options.key = [first = key_at(key_file_), file = key_file_] { return file == "-" ? first : key_at(file); };
   options.give_up = std::chrono::seconds(give_up_seconds_);
+  options.give_up_untold = std::chrono::seconds(untold_seconds_);
+  options.code_cache_bytes = parse_bytes(code_cache_, "--code-cache");
   options.logger = make_logger(node_, log_level_);
   options.node.root = fs::weakly_canonical(fs::absolute(root_));  // As the kernel shows mount points.
   options.node.base = variables_for_jobs(environment);
@@ -186,6 +196,10 @@ int NodeProgramCommand::supervise(const std::vector<std::string>& environment, c
                      job_user_,
                      "--give-up-seconds",
                      std::to_string(give_up_seconds_),
+                     "--untold-seconds",
+                     std::to_string(untold_seconds_),
+                     "--code-cache",
+                     code_cache_,
                      "--log-level",
                      log_level_};
   if (!address_.empty()) options.command.insert(options.command.end(), {"--address", address_});

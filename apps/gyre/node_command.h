@@ -25,6 +25,8 @@ class NodeProgramCommand {
   std::string job_user_ = "nobody";
   std::string log_level_ = "info";
   int give_up_seconds_ = 0;
+  int untold_seconds_ = 0;
+  std::string code_cache_ = "500MB";
   bool foreground_ = false;
   std::string address_;
   std::string records_;

@@ -255,6 +255,11 @@ ServerCommand::ServerCommand(CLI::App& app)
                    "and new jobs a tenth of; 0: none")
       ->type_name("SIZE")
       ->capture_default_str();
+  verb_
+      ->add_option("--code-cache", code_cache_,
+                   "Archives of code that each of this machine's nodes keeps for later jobs, the latest")
+      ->type_name("SIZE")
+      ->capture_default_str();
   const auto add_days = [&](const char* name, int& days, const char* what) {
     verb_->add_option(name, days, what)->type_name("DAYS")->check(cli::whole_number_from(0))->capture_default_str();
   };
@@ -341,6 +346,7 @@ int ServerCommand::run(const std::vector<std::string>& environment) const {
   net::http::ServerOptions http;
   set_limits(limits_, http.limits, options);
   options.keep_free_bytes = http.spool_keeps_free = parse_size(keep_free_, "--keep-free");
+  options.code_cache_bytes = parse_size(code_cache_, "--code-cache");
   for (const std::string& place : listen_) static_cast<void>(listen_endpoint(place));  // Before anything is made.
   EndSignals signals;  // Before any thread, so that none of them gets these signals.
   const fs::path folder = folder_in(environment);

@@ -39,6 +39,7 @@ class ServerCommand {
   int lease_seconds_ = 120;
   std::vector<std::string> limits_;
   std::string keep_free_ = "1GB";
+  std::string code_cache_ = "500MB";
   int keep_jobs_days_ = 0;
   int keep_events_days_ = 365;
   int keep_code_days_ = 30;

@@ -26,6 +26,8 @@ struct DriverSettings {
   std::chrono::milliseconds restart_pause{1'000};
   /// How many bytes of the folder's file system logs that nodes send, and what users upload, leave free.
   std::uint64_t keep_free_bytes = 0;
+  /// How many bytes of archives of code each node keeps for later jobs.
+  std::uint64_t code_cache_bytes = 500'000'000;
   Logger logger = null_logger();
 
   /// Where the logs of jobs lie that nodes send.

@@ -154,4 +154,14 @@ AttemptResult AttemptRun::result() const {
   return result;
 }
 
+std::map<std::string, NodeReport> AttemptRun::last_reports() const {
+  GYRE_CHECK(ended());
+  std::map<std::string, NodeReport> reports;
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    const NodeView& node = nodes_[i];
+    if (!node.lost && node.report) reports[order_.nodes[i].registered_name()] = *node.report;
+  }
+  return reports;
+}
+
 }  // namespace gyre::jobs::hub

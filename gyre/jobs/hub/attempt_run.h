@@ -81,6 +81,8 @@ class AttemptRun {
   bool complete() const;
   /// Precondition: ended().
   AttemptResult result() const;
+  /// Of the nodes that are not lost, by their registered names. Precondition: ended().
+  std::map<std::string, orders::NodeReport> last_reports() const;
   /// Whether all nodes have forgotten, or are lost.
   bool forgotten() const;
   void forget(int node) { nodes_[static_cast<std::size_t>(node)].forgotten = true; }

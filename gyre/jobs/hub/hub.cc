@@ -14,13 +14,17 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <functional>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
+#include "gyre/base/secret_key.h"
 #include "gyre/base/thread_annotations.h"
+#include "gyre/jobs/hub/code_shelf.h"
 #include "gyre/jobs/hub/internal/hub_state.h"
-#include "gyre/jobs/hub/internal/log_writer.h"
+#include "gyre/jobs/hub/internal/task_thread.h"
+#include "gyre/jobs/orders/code_stream.h"
 #include "gyre/jobs/orders/log_stream.h"
 #include "gyre/jobs/orders/messages.h"
 #include "gyre/jobs/orders/secure_connection.h"
@@ -32,6 +36,7 @@
 
 namespace gyre::jobs::hub {
 
+using orders::code_request_from;
 using orders::encode_number;
 using orders::NodeReport;
 using orders::number_from;
@@ -49,7 +54,8 @@ using Connection = std::shared_ptr<net::MessageConnection>;
 constexpr std::chrono::milliseconds kLongestSilence{10'000};  // Until the registration.
 constexpr int kLooksPerLease = 4;
 constexpr std::size_t kMostNodesAtOnce = 256;  // After a restart of the service, all of them come.
-/// Of logs on their way from one node, where few are connected; and about as much from all of them.
+/// Of logs on their way from one node, or of code on its way to one, where few are connected; and about as much from
+/// and to all of them.
 constexpr std::uint64_t kLargestWindow = std::uint64_t{1} << 20;
 constexpr std::uint64_t kSmallestWindow = std::uint64_t{64} << 10;
 /// What else a node may say of its logs meanwhile: which files it has, and where each piece belongs.
@@ -70,13 +76,21 @@ UniqueFd listen_at(const net::Endpoint& endpoint) {
 struct Contact {
   Connection connection;
   std::string node;
-  std::uint64_t log_window = 0;
-  std::uint64_t log_bytes = 0;  ///< That have come and are not written.
+  std::uint64_t window = 0;      ///< Of logs, and again of code.
+  std::uint64_t log_bytes = 0;   ///< That have come and are not written.
+  std::uint64_t code_bytes = 0;  ///< That were asked for and are not read.
 };
 
 bool is_about_logs(std::uint16_t type) {
   return type >= orders::message_type::kLogOpen && type <= orders::message_type::kLogEnd;
 }
+
+/// The nodes of an attempt, and the key that is theirs alone.
+struct AttemptNodes {
+  net::JobKey key{};
+  std::string attempt;
+  std::set<std::string> names;
+};
 
 /// On the thread that writes logs.
 std::pair<std::uint16_t, std::string> answer_to(LogStore& store, const std::string& node, const net::Message& message) {
@@ -100,7 +114,11 @@ std::pair<std::uint16_t, std::string> answer_to(LogStore& store, const std::stri
 class Hub::Work {
  public:
   explicit Work(const HubOptions& options)
-      : options_(options), state_(options, SteadyClock::now()), timer_(loop_.context()), log_writer_(options.logs) {
+      : options_(options),
+        state_(options, SteadyClock::now()),
+        timer_(loop_.context()),
+        log_writer_("logs of jobs", options.logs),
+        code_reader_("code of jobs") {
     listener_ = listen_at(options.endpoint);
     endpoint_ =
         options.endpoint.kind == net::Endpoint::Kind::kTcp ? net::local_endpoint(listener_.get()) : options.endpoint;
@@ -113,10 +131,14 @@ class Hub::Work {
         throw Error(ErrorCode::kProtocol, "the connection was made for something else");
       }
     };
-    accepting.admitted = [this](const net::Hello&, std::shared_ptr<net::AsyncSocket> socket,
+    accepting.key_of = [this](const net::Hello& hello) -> std::optional<net::JobKey> {
+      const auto found = keys_.find(hello.channel);
+      return found == keys_.end() ? std::nullopt : std::optional(found->second.key);
+    };
+    accepting.admitted = [this](const net::Hello& hello, std::shared_ptr<net::AsyncSocket> socket,
                                 std::shared_ptr<net::TlsSession> tls) {
       auto connection = std::make_shared<net::MessageConnection>(std::move(socket), std::move(tls));
-      asio::co_spawn(loop_.context(), serve(std::move(connection)), asio::detached);
+      asio::co_spawn(loop_.context(), serve(std::move(connection), names_for(hello.channel)), asio::detached);
     };
     accepting.logger = options.logger;
     acceptor_ = std::make_shared<net::Acceptor>(loop_.context(), std::move(accepting));
@@ -147,12 +169,19 @@ class Hub::Work {
 
   void submit(const WorkOrder& order) {
     log_writer_.post([order](LogStore& store) { store.expect(order); });
+    code_reader_.post([order](CodeShelf& shelf) { shelf.expect(order); });
+    AttemptNodes nodes{.key = key_of_nodes(options_.key, order.attempt), .attempt = order.attempt, .names = {}};
+    for (const orders::NodePlace& node : order.nodes) nodes.names.insert(node.registered_name());
+    in_loop([this, nodes = std::move(nodes)] { keys_[orders::key_number(nodes.key)] = nodes; });
     change([order](internal::HubState& state) { state.submit(order, SteadyClock::now()); });
   }
 
   void acknowledge(const std::string& attempt) {
     change([attempt](internal::HubState& state) { state.acknowledge(attempt); });
+    // Those that are connected are still to hear of it.
+    in_loop([this, attempt] { std::erase_if(keys_, [&](const auto& key) { return key.second.attempt == attempt; }); });
     log_writer_.post([attempt](LogStore& store) { store.release(attempt); });
+    code_reader_.post([attempt](CodeShelf& shelf) { shelf.release(attempt); });
   }
 
   void dismiss(const std::string& node) {
@@ -203,14 +232,17 @@ class Hub::Work {
     }
   }
 
-  asio::awaitable<void> serve(Connection connection) {
+  /// `may_be`: the nodes that the key is for; nothing: it is the service's.
+  asio::awaitable<void> serve(Connection connection, std::optional<std::set<std::string>> may_be) {
     std::string node;
     try {
       const auto contact = std::make_shared<Contact>(Contact{.connection = connection, .node = {}});
-      node = contact->node = co_await register_node(connection);
-      contact->log_window = log_window();
+      node = contact->node = co_await register_node(connection, may_be);
+      contact->window = window();
       connection->send(orders::message_type::kWelcome,
-                       as_bytes(encode(orders::Welcome{options_.lease, contact->log_window})));
+                       as_bytes(encode(orders::Welcome{.lease = options_.lease,
+                                                       .log_window = options_.logs.folder.empty() ? 0 : contact->window,
+                                                       .code_window = contact->window})));
       after_change();
       for (;;) handle(contact, co_await connection->receive());
     } catch (const std::exception& error) {
@@ -224,11 +256,22 @@ class Hub::Work {
     after_change();
   }
 
-  asio::awaitable<std::string> register_node(Connection connection) {
+  /// What a node program may call itself that has proved to know the key of that number; nothing: anything.
+  std::optional<std::set<std::string>> names_for(std::uint64_t key) const {
+    if (key == 0 || key == orders::key_number(options_.key)) return std::nullopt;  // 0: of an earlier version.
+    const auto known = keys_.find(key);
+    return known == keys_.end() ? std::set<std::string>() : known->second.names;  // It may have gone meanwhile.
+  }
+
+  asio::awaitable<std::string> register_node(Connection connection,
+                                             const std::optional<std::set<std::string>>& may_be) {
     const net::TimeLimit limit(connection->socket(), kLongestSilence);
     const net::Message first = co_await connection->receive();
     if (first.type != orders::message_type::kRegister) throw Error(ErrorCode::kProtocol, "an agent did not register");
     const Registration registration = registration_from(first);
+    if (may_be && !may_be->contains(registration.node)) {
+      throw Error(ErrorCode::kProtocol, fmt::format("its key is not one of node {}", registration.node));
+    }
     const auto before = connections_.find(registration.node);
     if (before != connections_.end()) before->second->close();
     connections_[registration.node] = connection;
@@ -236,8 +279,7 @@ class Hub::Work {
     co_return registration.node;
   }
 
-  std::uint64_t log_window() const {
-    if (options_.logs.folder.empty()) return 0;
+  std::uint64_t window() const {
     return std::clamp(kAllWindows / std::max<std::size_t>(connections_.size(), 1), kSmallestWindow, kLargestWindow);
   }
 
@@ -245,6 +287,7 @@ class Hub::Work {
     const Connection& connection = contact->connection;
     const std::string& node = contact->node;
     if (is_about_logs(message.type)) return write_log(contact, std::move(message));
+    if (message.type == orders::message_type::kCodeWanted) return read_code(contact, code_request_from(message));
     if (message.type == orders::message_type::kRenew) {
       state_.renewed(node, SteadyClock::now());
       connection->send(orders::message_type::kRenewed, as_bytes(encode_number(number_from(message))));
@@ -259,7 +302,7 @@ class Hub::Work {
   void write_log(const std::shared_ptr<Contact>& contact, net::Message message) {
     const std::size_t bytes = message.payload.size();
     contact->log_bytes += bytes;
-    if (contact->log_bytes > 2 * contact->log_window + kMostAround) {
+    if (contact->log_bytes > 2 * contact->window + kMostAround) {
       throw Error(ErrorCode::kProtocol, fmt::format("node {} sends more of its logs than it may", contact->node));
     }
     log_writer_.post([this, contact, bytes, message = std::move(message)](LogStore& store) {
@@ -278,6 +321,19 @@ class Hub::Work {
     });
   }
 
+  void read_code(const std::shared_ptr<Contact>& contact, const orders::CodeRequest& request) {
+    contact->code_bytes += request.bytes;
+    if (contact->code_bytes + contact->connection->queued_bytes() > 2 * contact->window + kMostAround) {
+      throw Error(ErrorCode::kProtocol, fmt::format("node {} asks for more of its code than it may", contact->node));
+    }
+    code_reader_.post([this, contact, request](const CodeShelf& shelf) {
+      in_loop([contact, bytes = request.bytes, answer = shelf.answer(contact->node, request)] {
+        contact->code_bytes -= bytes;
+        contact->connection->send(answer.type, answer.payload);
+      });
+    });
+  }
+
   const HubOptions options_;
   net::Endpoint endpoint_;
   UniqueFd listener_;  // Until admit().
@@ -285,12 +341,19 @@ class Hub::Work {
   std::shared_ptr<net::Acceptor> acceptor_;
   internal::HubState state_;
   std::map<std::string, Connection> connections_;
+  std::map<std::uint64_t, AttemptNodes> keys_;  // By key_number().
   asio::steady_timer timer_;
   net::Notifier changed_;
   Mutex mutex_;
   std::vector<HubEvent> events_ GYRE_GUARDED_BY(mutex_);
-  internal::LogWriter log_writer_;  // The last: what it still does needs the others.
+  // The last: what they still do needs the others.
+  internal::TaskThread<LogStore> log_writer_;
+  internal::TaskThread<CodeShelf> code_reader_;
 };
+
+net::JobKey key_of_nodes(const net::JobKey& key, const std::string& attempt) {
+  return derive_key(key, "nodes of attempt " + attempt);
+}
 
 Hub::Hub(const HubOptions& options) : work_(std::make_unique<Work>(options)) {}
 Hub::~Hub() = default;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -45,12 +46,16 @@ struct HubEvent {
   std::string node;  ///< NodePlace::registered_name().
   std::string text;
   std::optional<AttemptResult> result;
+  std::map<std::string, orders::NodeReport> reports = {};  ///< Of kEnded: AttemptRun::last_reports().
 };
 
-/// The service's side of all node programs: admits those that know the key, keeps their leases, and brings attempts to
-/// their ends. It keeps nothing on disk but the logs that they send: after a restart it is given the attempts again,
-/// and learns the rest from the node programs. An attempt is told as ended once the logs of its nodes have come, or the
-/// nodes are lost. Thread-safe; runs two threads of its own.
+/// The key with which the nodes of one attempt alone can connect, for those that should not get the service's.
+net::JobKey key_of_nodes(const net::JobKey& key, const std::string& attempt);
+
+/// The service's side of all node programs: admits those that know the key, or that of an attempt of which they are,
+/// keeps their leases, and brings attempts to their ends. It keeps nothing on disk but the logs that they send: after a
+/// restart it is given the attempts again, and learns the rest from the node programs. An attempt is told as ended once
+/// the logs of its nodes have come, or the nodes are lost. Thread-safe; runs three threads of its own.
 class Hub {
  public:
   /// Node programs wait until admit(). Error(kIo) when it cannot listen there. A socket file that nobody listens at is

@@ -97,7 +97,7 @@ TEST(JobEnvironment, an_order_may_give_the_jobs_folders_the_same_paths_on_all_no
   EXPECT_EQ(environment.variables.at("AZ_BATCHAI_JOB_TEMP"), "/all/jobs/train");
   EXPECT_EQ(environment.variables.at("AZ_BATCHAI_JOB_WORK_DIR"), "/all/jobs/train");
   EXPECT_EQ(environment.variables.at("AZ_BATCHAI_MPI_HOST_FILE"), "/all/jobs/train/hostfile");
-  order.code_archive = "/code.tar";
+  order.code_sha256 = std::string(64, '0');
   EXPECT_EQ(environment_of(order).variables.at("AZ_BATCHAI_JOB_WORK_DIR"), "/all/jobs/train/code");
   // Those outside find the logs where the node really has them.
   const MountPlan mounts = plan_mounts(order, NodeFolders("/node"));

@@ -25,10 +25,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kBetweenLooks{40};
 constexpr std::size_t kMostFiles = 4096;
-constexpr std::uint64_t kFirstLimit = std::uint64_t{64} << 10;
-constexpr std::uint64_t kLowestLimit = std::uint64_t{16} << 10;
-constexpr std::chrono::milliseconds kQuick{250};
-constexpr std::chrono::milliseconds kSlow{1'000};
 /// Shorter pieces wait until all before them is written (Nagle's rule), so that what is around them stays little.
 constexpr std::uint64_t kShortPiece = 4096;
 /// Beyond a job's allowance: for the lines that say that it is used up.
@@ -108,10 +104,8 @@ LogSender::Opened LogSender::open(const std::string& name) const {
 }
 
 void LogSender::connected(std::uint64_t window) {
-  window_ = window;
-  limit_ = std::min(window, kFirstLimit);
-  in_flight_ = total_ = taken_since_ = 0;
-  since_ = SteadyClock::now();
+  limit_.start(window);
+  in_flight_ = total_ = 0;
   end_sent_ = false;
   ready_.clear();
   for (auto& [name, file] : files_) {
@@ -141,18 +135,8 @@ void LogSender::taken(const LogPlace& place) {
   const std::uint64_t more = now - file.taken;
   file.taken = now;
   in_flight_ -= more;
-  adapt(more);
+  limit_.took(more);
   if (file.taken == file.sent) touch(place.file);
-}
-
-void LogSender::adapt(std::uint64_t bytes) {
-  taken_since_ += bytes;
-  if (taken_since_ < limit_) return;
-  const auto now = SteadyClock::now();
-  if (now - since_ < kQuick) limit_ = std::min(2 * limit_, window_);
-  if (now - since_ > kSlow) limit_ = std::max(limit_ / 2, std::min(kLowestLimit, window_));
-  taken_since_ = 0;
-  since_ = now;
 }
 
 std::uint64_t LogSender::allowed() const {
@@ -168,9 +152,9 @@ bool LogSender::all_sent() const {
 }
 
 bool LogSender::send_one(const Send& send) {
-  if (window_ == 0) return false;
+  if (limit_.window() == 0) return false;
   while (!ready_.empty()) {
-    if (in_flight_ > 0 && limit_ < in_flight_ + kShortPiece) return false;
+    if (in_flight_ > 0 && limit_.bytes() < in_flight_ + kShortPiece) return false;
     const std::string name = std::move(ready_.front());
     ready_.pop_front();
     File& file = files_[name];
@@ -198,8 +182,8 @@ bool LogSender::send_of(const std::string& name, File& file, const Send& send) {
     cut(name, file, replaced ? 0 : opened.bytes, send);
     return true;
   }
-  const std::uint64_t most =
-      std::min({std::uint64_t{orders::kMostLogPieceBytes}, opened.bytes - file.sent, limit_ - in_flight_, allowed()});
+  const std::uint64_t most = std::min(
+      {std::uint64_t{orders::kMostLogPieceBytes}, opened.bytes - file.sent, limit_.bytes() - in_flight_, allowed()});
   if (most < kShortPiece && file.sent > file.taken) return false;  // taken() comes back to it.
   Bytes bytes(most);
   const ssize_t count = ::pread(opened.file.get(), bytes.data(), bytes.size(), static_cast<off_t>(file.sent));

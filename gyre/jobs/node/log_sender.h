@@ -11,6 +11,7 @@
 
 #include "gyre/base/clock.h"
 #include "gyre/base/file.h"
+#include "gyre/jobs/node/flow_limit.h"
 #include "gyre/jobs/orders/log_stream.h"
 
 namespace gyre::jobs::node {
@@ -72,7 +73,6 @@ class LogSender {
   void cut(const std::string& name, File& file, std::uint64_t bytes, const Send& send);
   std::uint64_t allowed() const;
   bool all_sent() const;
-  void adapt(std::uint64_t bytes);
 
   const std::string attempt_;
   UniqueFd folder_;
@@ -85,14 +85,9 @@ class LogSender {
   bool sealed_ = false;
   bool end_sent_ = false;
   bool delivered_ = false;
-  std::uint64_t window_ = 0;
+  FlowLimit limit_;
   std::uint64_t in_flight_ = 0;
   std::uint64_t total_ = 0;  ///< Of `sent`.
-  /// What may be in flight now, at most `window_`: about what the connection carries in half a second, so that the
-  /// renewals of leases, which come behind, never wait long.
-  std::uint64_t limit_ = 0;
-  std::uint64_t taken_since_ = 0;
-  SteadyClock::time_point since_;
 };
 
 }  // namespace gyre::jobs::node

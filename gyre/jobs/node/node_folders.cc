@@ -38,7 +38,7 @@ std::filesystem::path temporary_folder(const std::string& attempt) { return "/tm
 
 std::filesystem::path work_folder(const WorkOrder& order, const NodeFolders& folders) {
   const auto code = folders.code(order.job_name).lexically_relative(folders.jobs());
-  return order.code_archive.empty() ? job_folder(order, folders) : jobs_root(order, folders) / code;
+  return order.code_sha256.empty() ? job_folder(order, folders) : jobs_root(order, folders) / code;
 }
 
 std::string output_folder(const std::string& prefix, const std::string& segment) {

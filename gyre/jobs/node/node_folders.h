@@ -54,6 +54,8 @@ class NodeFolders {
   Path records() const { return own() / "records"; }
   /// Log folders of attempts that have ended, by attempt, until the service has them.
   Path undelivered() const { return own() / "logs"; }
+  /// Archives of code, SHA256.tar; SHA256.tar.part while one comes.
+  Path code_cache() const { return own() / "code"; }
   Path record(const std::string& attempt) const { return records() / (attempt + ".json"); }
   /// Of the `gyre launch` of the cluster's setup task, which is none of the job's.
   Path setup_socket() const { return root_ / "agent" / "setup.sock"; }

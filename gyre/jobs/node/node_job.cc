@@ -128,6 +128,7 @@ NodeJob::~NodeJob() = default;
 void NodeJob::run(const std::vector<NodeFacts>& facts) { run_->commands().run(facts); }
 void NodeJob::finish() { run_->commands().finish(); }
 void NodeJob::stop(StopReason reason, std::chrono::seconds grace) { run_->commands().stop({reason, grace}); }
+void NodeJob::code_came() { run_->commands().wake(); }
 const WorkOrder& NodeJob::order() const { return run_->order(); }
 NodeReport NodeJob::report() const { return run_->report(); }
 int NodeJob::changed_fd() const { return run_->changed().fd(); }

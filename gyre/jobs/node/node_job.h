@@ -15,6 +15,8 @@
 
 namespace gyre::jobs::node {
 
+class CodeCache;
+
 /// As whom jobs run.
 struct JobUser {
   UserId id;
@@ -35,7 +37,8 @@ struct NodeOptions {
   /// Exit records are written here too, as NAME.json, for a service that finds neither node nor node program any more.
   /// Empty: nowhere.
   std::filesystem::path record_copies = {};
-  std::filesystem::path own = {};  ///< As NodeFolders takes it.
+  std::filesystem::path own = {};    ///< As NodeFolders takes it.
+  const CodeCache* codes = nullptr;  ///< Where the code of jobs comes from. It was told that the attempt wants its.
 };
 
 /// One attempt on one node, from its order to its exit record. Runs on a thread of its own; all calls are thread-safe
@@ -64,6 +67,8 @@ class NodeJob {
   void finish();
   /// Ends what runs. Only the first reason counts, but a later call may shorten the grace.
   void stop(orders::StopReason reason, std::chrono::seconds grace);
+  /// The job's code has come, or will not.
+  void code_came();
 
   const orders::WorkOrder& order() const;
   orders::NodeReport report() const;

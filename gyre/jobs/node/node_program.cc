@@ -24,6 +24,7 @@
 #include "gyre/base/cores.h"
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
+#include "gyre/jobs/node/code_cache.h"
 #include "gyre/jobs/node/internal/attempt_ends.h"
 #include "gyre/jobs/node/internal/log_deliveries.h"
 #include "gyre/jobs/node/internal/node_probe.h"
@@ -124,13 +125,18 @@ class NodeProgram::Work {
         lock_(take_lock(NodeFolders(options.node.root))),
         own_(open_own(NodeFolders(options.node.root))),
         folders_(options.node.root, name_of(own_)),
+        codes_(folders_, options.code_cache_bytes, options.logger),
         deliveries_(folders_, options.logger) {
     options_.node.own = folders_.own();
+    options_.node.codes = &codes_;
     // Both are of the same folder then.
     if (!is_at_home() || !is_at(lock_, folders_.lock())) {
       throw Error(ErrorCode::kIo, fmt::format("{} was moved away", options_.node.root.string()));
     }
     job_ = NodeJob::resume(options_.node);
+    if (job_ && !job_->order().code_sha256.empty()) {
+      codes_.want_again(job_->order().attempt, job_->order().code_sha256);
+    }
     last_contact_s_ = boot_time_s();
     lease_until_s_ = std::max(last_contact_s_ + kShortestLeaseS, noted_lease());
   }
@@ -145,6 +151,7 @@ class NodeProgram::Work {
         pipe_.reset();
       }
       if (!pipe_) deliveries_.connected(0);
+      if (!pipe_) codes_.disconnected();
       enforce_lease();
       if (leaving_ && !has_work() && deliveries_.done()) over_ = true;
     }
@@ -170,7 +177,8 @@ class NodeProgram::Work {
     const double limit_s = has_work() ? std::min(kLongestConnectS, lease_until_s_ - boot_time_s()) : kLongestConnectS;
     try {
       const net::Endpoint service = service_endpoint();
-      pipe_.emplace(connect_securely(service, options_.key(), {Purpose::kService},
+      const net::JobKey key = options_.key();
+      pipe_.emplace(connect_securely(service, key, {.purpose = Purpose::kService, .key = orders::key_number(key)},
                                      Deadline::after(std::max(as_ms(limit_s), std::chrono::milliseconds(100)))));
       pause_s_ = kFirstPauseS;
       Registration registration{options_.node_id,     ::getpid(),     {},
@@ -239,10 +247,11 @@ class NodeProgram::Work {
   }
 
   void step(int stop_fd) {
-    std::array<pollfd, 4> waits = {{{stop_fd, POLLIN, 0},
+    std::array<pollfd, 5> waits = {{{stop_fd, POLLIN, 0},
                                     {job_ ? job_->changed_fd() : -1, POLLIN, 0},
                                     {pipe_ ? pipe_->fd() : -1, pipe_ ? pipe_->events() : short{0}, 0},
-                                    {deliveries_.changed_fd(), POLLIN, 0}}};
+                                    {deliveries_.changed_fd(), POLLIN, 0},
+                                    {codes_.changed_fd(), POLLIN, 0}}};
     if (::poll(waits.data(), waits.size(), timeout_ms()) < 0 && errno != EINTR) throw system_error("poll", errno);
     if (waits[0].revents != 0) over_ = true;
     if (waits[1].revents != 0) {
@@ -251,6 +260,7 @@ class NodeProgram::Work {
       if (pipe_) send_report(news);
     }
     deliveries_.look();
+    if (codes_.look() && job_) job_->code_came();
     if (!pipe_) return;
     if ((waits[2].revents & POLLOUT) != 0) pipe_->flush();
     while (const auto message = pipe_->receive()) obey(*message);
@@ -258,6 +268,7 @@ class NodeProgram::Work {
       if (const auto report = known_report(attempt)) send_report(*report);
     }
     deliveries_.send(*pipe_);
+    codes_.send([this](std::uint16_t type, std::span<const std::byte> payload) { pipe_->send(type, payload); });
     const double now_s = boot_time_s();
     if (now_s > std::max(last_contact_s_, registered_s_) + std::max(lease_s_, kLongestSilenceS)) {
       throw Error(ErrorCode::kTimeout, "the service does not answer");
@@ -313,7 +324,9 @@ class NodeProgram::Work {
       return;
     }
     const auto give_up_s = static_cast<double>(options_.give_up.count());
-    if (give_up_s > 0 && now_s > last_contact_s_ + give_up_s) over_ = true;
+    if (give_up_s == 0 || now_s <= last_contact_s_ + give_up_s) return;
+    const auto untold_s = static_cast<double>(options_.give_up_untold.count());
+    if (now_s > last_contact_s_ + untold_s || fs::is_empty(folders_.records())) over_ = true;
   }
 
   void obey(const net::Message& message) {
@@ -323,6 +336,7 @@ class NodeProgram::Work {
         lease_s_ = static_cast<double>(welcome.lease.count()) / 1000;
         hold_lease_since(registered_s_);
         deliveries_.connected(welcome.log_window);
+        codes_.connected(welcome.code_window);
         return renew();
       }
       case orders::message_type::kRenewed: {
@@ -347,7 +361,7 @@ class NodeProgram::Work {
       case orders::message_type::kForget: return forget(attempt_from(message));
       case orders::message_type::kLeave: leaving_ = !has_work(); return;
       default:
-        if (deliveries_.obey(message)) return;
+        if (deliveries_.obey(message) || codes_.obey(message)) return;
         throw Error(ErrorCode::kProtocol, fmt::format("the service sent a message of type {}", message.type));
     }
   }
@@ -373,6 +387,7 @@ class NodeProgram::Work {
     if (job_) with_logs(job_->report());
     job_.reset();
     lost_ = leaving_ = false;
+    want_code(order);
     try {
       job_ = std::make_unique<NodeJob>(options_.node, order);
       send_report(with_logs(job_->report()));
@@ -381,6 +396,10 @@ class NodeProgram::Work {
       refused.message = fmt::format("node {} cannot take the job: {}", options_.node_id, error.what());
       refuse(order, refused);
     }
+  }
+
+  void want_code(const WorkOrder& order) {
+    if (!order.code_sha256.empty()) codes_.want(order.attempt, order.code_sha256);
   }
 
   void refuse(const WorkOrder& order, const resources::ResourceError& why) {
@@ -408,6 +427,7 @@ class NodeProgram::Work {
   const UniqueFd lock_;
   const UniqueFd own_;
   const NodeFolders folders_;
+  CodeCache codes_;  // Before the job, whose thread opens what is in it.
   std::unique_ptr<NodeJob> job_;
   std::optional<MessagePipe> pipe_;
   internal::LogDeliveries deliveries_;

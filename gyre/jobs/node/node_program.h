@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -21,8 +22,12 @@ struct NodeProgramOptions {
   /// Where other nodes reach this one. Empty, or a host name: the address from which it reaches the service.
   std::string address = {};
   std::function<net::JobKey()> key = {};  ///< Asked before every connection: another service may take this one's place.
+  /// Of archives of code that the node keeps for later jobs.
+  std::uint64_t code_cache_bytes = 500'000'000;
   /// A node program that has no job and has not reached the service for so long ends. Zero: never.
   std::chrono::seconds give_up{0};
+  /// The same where the service has not acknowledged an end, whose record goes with this node. Zero: as `give_up`.
+  std::chrono::seconds give_up_untold{0};
   Logger logger = null_logger();
 };
 

@@ -40,7 +40,7 @@ std::string encode(const Registration& registration) {
   const Json json = {{"version", kProtocolVersion},     {"node", registration.node},
                      {"process", registration.process}, {"reports", reports},
                      {"address", registration.address}, {"cores", registration.cores},
-                     {"gpus", registration.gpus}};
+                     {"gpus", registration.gpus},       {"asks_for_code", registration.asks_for_code}};
   return json.dump();
 }
 
@@ -61,6 +61,7 @@ Registration registration_from(const net::Message& message) {
   if (!registration.address.empty() && !is_address(registration.address)) fields.refuse("address", "is not an address");
   registration.cores = static_cast<int>(fields.integer_or("cores", 1, kMostCores, 1));
   registration.gpus = static_cast<int>(fields.integer_or("gpus", 0, kMostCores, 0));
+  registration.asks_for_code = fields.has("asks_for_code") && fields.boolean("asks_for_code");
   for (const Json& report : fields.array("reports", kMostReports)) {
     registration.reports.push_back(node_report_from_json(report));
   }
@@ -118,6 +119,7 @@ std::uint64_t number_from(const net::Message& message) {
 std::string encode(const Welcome& welcome) {
   Json json = {{"lease_ms", welcome.lease.count()}};
   if (welcome.log_window > 0) json["log_window"] = welcome.log_window;
+  if (welcome.code_window > 0) json["code_window"] = welcome.code_window;
   return json.dump();
 }
 
@@ -125,7 +127,8 @@ Welcome welcome_from(const net::Message& message) {
   const Json json = json_of(message);
   const JsonFields fields(json, "a welcome");
   return {.lease = std::chrono::milliseconds(fields.integer("lease_ms", 1, kLongestLeaseMs)),
-          .log_window = static_cast<std::uint64_t>(fields.integer_or("log_window", 0, kLargestWindow, 0))};
+          .log_window = static_cast<std::uint64_t>(fields.integer_or("log_window", 0, kLargestWindow, 0)),
+          .code_window = static_cast<std::uint64_t>(fields.integer_or("code_window", 0, kLargestWindow, 0))};
 }
 
 NodeReport report_from(const net::Message& message) { return node_report_from_json(json_of(message)); }

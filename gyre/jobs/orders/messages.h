@@ -25,6 +25,8 @@ constexpr std::uint16_t kLogOpen = 4;   ///< LogPlace: the node has such a file.
 constexpr std::uint16_t kLogBytes = 5;  ///< LogPiece; answered by kLogTaken, or by kLogFrom where it does not fit.
 constexpr std::uint16_t kLogCut = 6;    ///< LogPlace: the file ends there now. Answered by kLogFrom.
 constexpr std::uint16_t kLogEnd = 7;    ///< {"attempt"}: all that there will be was sent. Answered by kLogDone.
+// Code on its way down (ADR 131). Only to a service whose welcome names a window for it.
+constexpr std::uint16_t kCodeWanted = 31;  ///< CodeRequest: answered by kCodeBytes or kCodeRefused.
 // service -> node program
 constexpr std::uint16_t kWelcome = 11;  ///< Welcome
 constexpr std::uint16_t kRenewed = 12;
@@ -38,6 +40,8 @@ constexpr std::uint16_t kLogFrom = 19;   ///< LogPlace: the file is wanted from 
 constexpr std::uint16_t kLogTaken = 20;  ///< LogPlace: all before it is in the service's file.
 constexpr std::uint16_t kLogDone =
     21;  ///< {"attempt"}: its logs are on the service's disk; the node may remove its own.
+constexpr std::uint16_t kCodeBytes = 41;    ///< CodePiece
+constexpr std::uint16_t kCodeRefused = 42;  ///< CodeRefusal
 }  // namespace message_type
 
 constexpr int kProtocolVersion = 1;
@@ -50,12 +54,16 @@ struct Registration {
   std::string address = {};
   int cores = 1;
   int gpus = 0;
+  /// It asks for the code of its jobs; those of earlier versions read it from a path.
+  bool asks_for_code = true;
 };
 
 struct Welcome {
   std::chrono::milliseconds lease{0};
   /// How many bytes of logs may be on their way at once, on this connection; 0: the service takes none.
   std::uint64_t log_window = 0;
+  /// How many bytes of code may be asked for at once; 0: the service, of an earlier version, sends none.
+  std::uint64_t code_window = 0;
 };
 
 struct RunCommand {

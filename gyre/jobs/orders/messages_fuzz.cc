@@ -6,6 +6,7 @@
 
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
+#include "gyre/jobs/orders/code_stream.h"
 #include "gyre/jobs/orders/log_stream.h"
 #include "gyre/jobs/orders/messages.h"
 
@@ -38,5 +39,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   read(message, orders::welcome_from);
   read(message, orders::log_place_from);
   read(message, orders::log_piece_from);
+  read(message, orders::code_request_from);
+  read(message, orders::code_piece_from);
+  read(message, orders::code_refusal_from);
   return 0;
 }

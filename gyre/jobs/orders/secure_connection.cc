@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <array>
+#include <cstring>
 
 #include "gyre/base/error.h"
 #include "gyre/base/random.h"
@@ -16,11 +17,19 @@ net::JobKey key_from_hex(std::string_view digits) {
   throw Error(ErrorCode::kInvalidArgument, "a key is 64 hexadecimal digits");
 }
 
+std::uint64_t key_number(const net::JobKey& key) {
+  const net::JobKey derived = derive_key(key, "number");
+  std::uint64_t number = 0;
+  std::memcpy(&number, derived.data(), sizeof number);
+  return number;
+}
+
 std::unique_ptr<net::Stream> connect_securely(const net::Endpoint& endpoint, const net::JobKey& key, Door door,
                                               Deadline deadline) {
   net::Hello hello;
   hello.purpose = static_cast<std::uint32_t>(door.purpose);
   hello.acceptor = door.node;
+  hello.channel = door.key;
   hello.encrypts = true;
   return net::connect_securely(endpoint, key, hello, deadline, deadline);
 }

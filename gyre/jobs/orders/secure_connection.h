@@ -22,10 +22,14 @@ enum class Purpose : std::uint32_t { kService = 0x4A01, kShell = 0x4A02 };
 /// 64 hexadecimal digits. Error(kInvalidArgument).
 net::JobKey key_from_hex(std::string_view digits);
 
+/// Tells keys apart, and tells nothing about them.
+std::uint64_t key_number(const net::JobKey& key);
+
 /// The accepting end of a connection, as both sides must mean it.
 struct Door {
   Purpose purpose;
   std::uint32_t node = 0;  ///< Which of the attempt's nodes; the service is 0.
+  std::uint64_t key = 0;   ///< key_number() of the connector's, to an acceptor that has several.
 };
 
 // Both sides have proved that they know the key and mean the same door before these return, and what leaves this host

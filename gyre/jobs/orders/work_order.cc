@@ -105,6 +105,12 @@ Spec parsed_spec(const spec::Parsed<Spec>& parsed, const char* what) {
   throw Error(ErrorCode::kCorruptData, fmt::format("the {} of a work order is not valid: {}", what, problem));
 }
 
+/// Of a key or a SHA-256.
+bool are_digits(std::string_view text) {
+  const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
+  return text.size() == kKeyDigits && std::ranges::all_of(text, is_digit);
+}
+
 }  // namespace
 
 std::string job_of(const std::string& attempt) { return attempt.substr(0, attempt.rfind('-')); }
@@ -115,6 +121,8 @@ bool is_plain_name(std::string_view name) {
   };
   return !name.empty() && name.size() <= kLongestName && std::ranges::all_of(name, plain);
 }
+
+bool is_sha256(std::string_view text) { return are_digits(text); }
 
 bool is_account_name(std::string_view name) {
   const auto fits = [](char c) {
@@ -156,7 +164,6 @@ Json to_json(const WorkOrder& order) {
           {"mount_root", order.mount_root},
           {"job_mount_root", order.job_mount_root},
           {"jobs_root", order.jobs_root},
-          {"code_archive", order.code_archive},
           {"code_sha256", order.code_sha256},
           {"log_bytes", order.log_bytes},
           {"sends_logs", order.sends_logs},
@@ -182,15 +189,14 @@ WorkOrder work_order_from_json(const Json& json) {
   order.mount_root = folder_or_nothing(fields, "mount_root");
   order.job_mount_root = folder_or_nothing(fields, "job_mount_root");
   if (json.contains("jobs_root")) order.jobs_root = folder_or_nothing(fields, "jobs_root");
-  if (json.contains("code_archive")) order.code_archive = folder_or_nothing(fields, "code_archive");
   order.code_sha256 = fields.text_or("code_sha256", "");
+  if (!order.code_sha256.empty() && !is_sha256(order.code_sha256)) {
+    fields.refuse("code_sha256", "must be 64 hexadecimal digits");
+  }
   order.log_bytes = static_cast<std::uint64_t>(fields.integer_or("log_bytes", 0, kMostLogBytes, 0));
   order.sends_logs = fields.has("sends_logs") && fields.boolean("sends_logs");
   order.key = fields.text("key");
-  const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
-  if (order.key.size() != kKeyDigits || !std::ranges::all_of(order.key, is_digit)) {
-    fields.refuse("key", "must be 64 hexadecimal digits");
-  }
+  if (!are_digits(order.key)) fields.refuse("key", "must be 64 hexadecimal digits");
   const spec::ParseOptions as_json = {.format = spec::Format::kJson,
                                       .strict = false,
                                       .version = spec::ApiVersion::k2018_05_01,

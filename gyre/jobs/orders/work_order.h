@@ -52,9 +52,10 @@ struct WorkOrder {
   /// Where every node shows its own folder of jobs, so that $AZ_BATCHAI_JOB_TEMP has the same path on all of them too.
   /// Only for nodes that have mount namespaces. Empty: as above.
   std::string jobs_root;
-  /// An archive that all nodes can read, and its SHA-256 (64 digits): what each of them unpacks for the job. Or empty.
-  std::string code_archive;
+  /// Of the archive (64 digits) that each node unpacks for the job; empty: it comes without code.
   std::string code_sha256;
+  /// Where the service has that archive. Nodes are not told: they ask for its bytes (ADR 131).
+  std::string code_archive;
   std::uint64_t log_bytes = 0;  ///< How long the logs of its processes may become, on all nodes together; 0: at will.
   /// Logs that would lie in the node's own folder are sent to the service while they are written (ADR 127).
   bool sends_logs = false;
@@ -86,6 +87,8 @@ std::string job_of(const std::string& attempt);
 
 /// Letters, digits, "-" and "_", 1 to 64 of them: names that become names of files.
 bool is_plain_name(std::string_view name);
+/// 64 lower-case hexadecimal digits: names of files too.
+bool is_sha256(std::string_view text);
 /// What can be the name of an account, those of directory services included ("ada@example.org").
 bool is_account_name(std::string_view name);
 /// What can be an address or a host name.

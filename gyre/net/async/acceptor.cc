@@ -133,9 +133,14 @@ bool Acceptor::may_come(int connection) {
   return false;
 }
 
+JobKey Acceptor::key_of(const Hello& hello) const {
+  return options_.key_of ? options_.key_of(hello).value_or(options_.key) : options_.key;
+}
+
 asio::awaitable<Hello> Acceptor::shake_hands(AsyncSocket& socket, Transcript& transcript, const std::string& peer) {
   co_await read_all(socket, transcript.opening);
   const Hello hello = decode_opening(transcript.opening);
+  const JobKey key = key_of(hello);
   Nonce nonce;
   fill_with_secure_random(nonce);
   std::optional<Error> refusal;
@@ -144,7 +149,7 @@ asio::awaitable<Hello> Acceptor::shake_hands(AsyncSocket& socket, Transcript& tr
   } catch (const Error& error) {
     refusal = error;
   }
-  transcript.answer = (refusal ? make_refusal : make_answer)(options_.key, transcript.opening, options_.rank, nonce);
+  transcript.answer = (refusal ? make_refusal : make_answer)(key, transcript.opening, options_.rank, nonce);
   co_await write_all(socket, transcript.answer);
   if (refusal) throw Error(*refusal);
   check_addressee(hello, options_.rank);  // After the answer, which tells the connector who this is.
@@ -157,7 +162,7 @@ asio::awaitable<Hello> Acceptor::shake_hands(AsyncSocket& socket, Transcript& tr
                 "the other side closed the connection before it had proved that it knows the job's key; it probably "
                 "has another one");
   }
-  check_proof(options_.key, transcript.opening, transcript.answer, proof);
+  check_proof(key, transcript.opening, transcript.answer, proof);
   if (hello.encrypts != options_.encrypt) {
     const std::array<std::byte, 1> disagreement{kOtherEncryption};
     co_await write_all(socket, disagreement);
@@ -182,7 +187,7 @@ asio::awaitable<void> Acceptor::admit(std::shared_ptr<AsyncSocket> socket, std::
     co_await write_all(*socket, welcome);
     std::shared_ptr<TlsSession> session;
     if (options_.encrypt && leaves_host(socket->native_handle())) {
-      session = std::make_shared<TlsSession>(TlsSession::Side::kAcceptor, options_.key, transcript);
+      session = std::make_shared<TlsSession>(TlsSession::Side::kAcceptor, key_of(hello), transcript);
       co_await finish_handshake(*session, *socket);
     }
     options_.admitted(hello, socket, std::move(session));

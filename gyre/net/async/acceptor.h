@@ -4,6 +4,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -20,6 +21,9 @@ namespace gyre::net {
 struct AcceptorOptions {
   std::string what;  ///< "the rendezvous": for the log.
   JobKey key;
+  /// The key that a connector has to know, by what it says that it has; nothing: `key`. Asked before it has proved
+  /// anything.
+  std::function<std::optional<JobKey>(const Hello&)> key_of = {};
   std::uint32_t rank = 0;    ///< Who this is: connectors that want another rank are refused.
   std::size_t expected = 1;  ///< Members that may connect in the same moment; they do not displace each other.
   std::chrono::milliseconds handshake_timeout{10'000};
@@ -62,6 +66,7 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
   asio::awaitable<void> admit(std::shared_ptr<AsyncSocket> socket, std::string peer, std::uint64_t number);
   /// The handshake up to the welcome; Error when the connector is refused.
   asio::awaitable<Hello> shake_hands(AsyncSocket& socket, Transcript& transcript, const std::string& peer);
+  JobKey key_of(const Hello& hello) const;
   void log_refusal(const std::string& peer, const std::string& reason);
 
   asio::io_context& context_;

@@ -35,6 +35,8 @@ class MessageConnection : public std::enable_shared_from_this<MessageConnection>
   /// The same without a copy, for what goes to many: while they read slowly there is one message, not one for each.
   void send(SharedMessage message);
   void close();
+  /// What the kernel has not taken yet.
+  std::size_t queued_bytes() const { return outgoing_bytes_; }
   const std::shared_ptr<AsyncSocket>& socket() const { return socket_; }
 
  private:

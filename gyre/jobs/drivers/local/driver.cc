@@ -136,7 +136,9 @@ std::vector<std::string> LocalDriver::program_command(const NodePlace& node) con
                                       "--root",
                                       node_folder(node.id).string(),
                                       "--give-up-seconds",
-                                      std::to_string(options_.give_up.count())};
+                                      std::to_string(options_.give_up.count()),
+                                      "--code-cache",
+                                      std::to_string(options_.code_cache_bytes)};
   if (::geteuid() == 0) command.insert(command.end(), {"--job-user", options_.job_user});
   return command;
 }

@@ -52,19 +52,6 @@ node::Variables for_slurm(const node::Variables& all) {
   return some;
 }
 
-/// To where the nodes see it, once.
-void copy_code(const fs::path& archive, const fs::path& copy) {
-  const fs::path draft = copy.string() + ".part";
-  try {
-    if (fs::exists(copy)) return;
-    fs::create_directories(copy.parent_path());
-    fs::copy_file(archive, draft, fs::copy_options::overwrite_existing);
-    fs::rename(draft, copy);
-  } catch (const fs::filesystem_error& error) {
-    throw system_error(fmt::format("cannot copy the job's code to {}", copy.string()), error.code().value());
-  }
-}
-
 void write_text(const fs::path& file, const std::string& text) { write_file_atomically(file, as_bytes(text)); }
 
 /// A folder of this service's own in the shared one; the same again after a restart.
@@ -166,7 +153,6 @@ class SlurmDriver::Work {
 
   WorkOrder completed(WorkOrder order) const {
     order.shared_folder = home_.shared(order.attempt).string();
-    if (!order.code_archive.empty()) order.code_archive = home_.code(order.attempt).string();
     order.sends_logs = !options_.logs.folder.empty();
     order.key = key_of_attempt(key_, order.attempt);
     order.node = 0;
@@ -274,7 +260,6 @@ class SlurmDriver::Work {
     if (attempts_.contains(incomplete.attempt)) return;
     const WorkOrder order = completed(incomplete);
     const std::string& name = order.attempt;
-    if (!incomplete.code_archive.empty()) copy_code(incomplete.code_archive, home_.code(name));
     Attempt& attempt = attempts_[name];
     attempt.order = order;
     attempt.taken_over = known;

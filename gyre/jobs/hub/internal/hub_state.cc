@@ -59,6 +59,7 @@ void HubState::acknowledge(const std::string& attempt) {
 
 void HubState::node_came(const Registration& registration, Time now) {
   nodes_[registration.node] = {true, now, false, true, registration.address, registration.cores, registration.gpus};
+  nodes_[registration.node].asks_for_code = registration.asks_for_code;
   events_.push_back({HubEvent::Kind::kNodeCame, "", registration.node, "", std::nullopt});
   for (auto& [name, entry] : attempts_) {
     const auto node = entry.run.index_of(registration.node);
@@ -165,7 +166,7 @@ void HubState::update(Entry& entry) {
   }
   if (run.complete() && !entry.end_told) {
     entry.end_told = true;
-    events_.push_back({HubEvent::Kind::kEnded, attempt, "", "", run.result()});
+    events_.push_back({HubEvent::Kind::kEnded, attempt, "", "", run.result(), run.last_reports()});
   }
   for (int node = 0; node < static_cast<int>(run.order().nodes.size()); ++node) tell(entry, node);
 }
@@ -183,6 +184,10 @@ void HubState::tell(Entry& entry, int node) {
   const std::string& attempt = run.order().attempt;
   switch (command) {
     case NodeCommand::kPrepare:
+      if (!run.order().code_sha256.empty() && !nodes_[id].asks_for_code) {
+        // It is of an earlier version, and has no way to the code; the one that takes its place has.
+        return outgoing_.push_back({id, orders::message_type::kLeave, ""});
+      }
       return outgoing_.push_back({id, orders::message_type::kPrepare, to_json(run.order_for(node)).dump()});
     case NodeCommand::kRun:
       return outgoing_.push_back({id, orders::message_type::kRun, encode(RunCommand{attempt, run.all_facts()})});

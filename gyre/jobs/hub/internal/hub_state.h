@@ -57,6 +57,7 @@ class HubState {
     int cores = 1;
     int gpus = 0;
     std::string busy_with = {};  ///< The attempt that it has in hand, as far as it has said.
+    bool asks_for_code = true;
   };
   struct Entry {
     AttemptRun run;

@@ -17,6 +17,7 @@
 #include "gyre/base/checksum.h"
 #include "gyre/base/error.h"
 #include "gyre/base/reach.h"
+#include "gyre/jobs/node/code_cache.h"
 #include "gyre/jobs/node/container.h"
 #include "gyre/jobs/node/internal/attempt_journal.h"
 #include "gyre/jobs/node/internal/attempt_places.h"
@@ -99,6 +100,7 @@ void AttemptKeeper::prepare() {
   tell(places);
   if (state_.step == Step::kPreparing) set_up();
   use_private_folders();
+  if (state_.step == Step::kPreparing) await_code();
 }
 
 void AttemptKeeper::tell(const AttemptPlaces& places) {
@@ -182,13 +184,22 @@ AttemptTask AttemptKeeper::task(AttemptTask::Kind kind) const {
   return task;
 }
 
+void AttemptKeeper::await_code() {
+  if (state_.order.code_sha256.empty()) return;
+  if (options_.codes == nullptr) throw Error(ErrorCode::kInternal, "there is nowhere to get the job's code from");
+  while (!options_.codes->open(state_.order.code_sha256)) {
+    if (const auto reason = must_stop(commands_, state_)) throw stopped_because(*reason, state_.order);
+    wait_for_command(commands_, wall_clock_limit(state_));
+  }
+}
+
 UniqueFd AttemptKeeper::open_code() const {
-  if (state_.order.code_archive.empty()) return {};
-  UniqueFd file(::open(state_.order.code_archive.c_str(), O_RDONLY | O_CLOEXEC));
-  // Later it is only compared with.
-  if (!file && state_.step == Step::kPreparing)
-    throw system_error(fmt::format("cannot read the job's code, {}", state_.order.code_archive), errno);
-  return file;
+  if (state_.order.code_sha256.empty() || options_.codes == nullptr) return {};
+  try {
+    return options_.codes->open(state_.order.code_sha256).value_or(UniqueFd());
+  } catch (const Error&) {
+    return {};
+  }
 }
 
 void AttemptKeeper::run_process(AttemptTask::Kind kind) {

@@ -61,6 +61,8 @@ class AttemptKeeper {
   /// done, and LeaveNow.
   void run_process(AttemptTask::Kind kind);
   AttemptTask task(AttemptTask::Kind kind) const;
+  void await_code();
+  /// Invalid where there is none, or not any more.
   UniqueFd open_code() const;
   /// Serves the process until it has gone. Why it must be ended; empty: it need not.
   std::string serve(AttemptChild& process);

@@ -21,6 +21,8 @@ class Commands {
   void run(const std::vector<orders::NodeFacts>& facts);
   void finish();
   void stop(StopCommand command);
+  /// Something that the attempt may wait for has changed.
+  void wake() { notifier_.notify(); }
   /// The attempt is to be left as it is; its thread ends.
   void leave();
 

@@ -328,7 +328,7 @@ void NodeRun::keep_work_files() {
                   order().shared_folder};
   for (const OutputPlace& output : environment.outputs) files.others.emplace_back(output.path);
   std::optional<CodeContent> code;
-  files.is_home = order().code_archive.empty();
+  files.is_home = order().code_sha256.empty();
   try {
     if (!files.is_home) files.code = &code.emplace(task_.code_descriptor);
   } catch (const Error& error) {

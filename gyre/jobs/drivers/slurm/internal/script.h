@@ -22,7 +22,6 @@ class Home {
   Path attempt(const std::string& name) const { return attempts() / name; }
   Path shared(const std::string& name) const { return attempt(name) / "shared"; }
   Path records(const std::string& name) const { return attempt(name) / "records"; }
-  Path code(const std::string& name) const { return attempt(name) / "code.tar"; }
   Path output(const std::string& name) const { return attempt(name) / "slurm.log"; }
   Path started(const std::string& name) const { return attempt(name) / "started" / "job"; }
   Path batch_script(const std::string& name) const { return attempt(name) / "batch.sh"; }

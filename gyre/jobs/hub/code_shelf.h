@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <string>
+
+#include "gyre/base/bytes.h"
+#include "gyre/jobs/orders/code_stream.h"
+#include "gyre/jobs/orders/work_order.h"
+
+namespace gyre::jobs::hub {
+
+/// The service's end of the code that nodes ask for (ADR 131): reads ranges of the archives of attempts that run. It
+/// keeps nothing between two requests. Not thread-safe.
+class CodeShelf {
+ public:
+  struct Answer {
+    std::uint16_t type = 0;  ///< kCodeBytes or kCodeRefused.
+    Bytes payload;
+  };
+
+  /// Its nodes may ask.
+  void expect(const orders::WorkOrder& order);
+  void release(const std::string& attempt) { archives_.erase(attempt); }
+
+  /// `node`: NodePlace::registered_name().
+  Answer answer(const std::string& node, const orders::CodeRequest& request) const;
+
+ private:
+  struct Archive {
+    std::string sha256;
+    std::filesystem::path file;
+    std::set<std::string> nodes;
+  };
+
+  std::map<std::string, Archive> archives_;  ///< By attempt.
+};
+
+}  // namespace gyre::jobs::hub
