@@ -9,8 +9,10 @@
 #include <string_view>
 
 #include "apps/gyre/run_command.h"
+#include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
+#include "gyre/jobs/spec/command.h"
 #include "gyre/jobs/spec/file_pattern.h"
 
 namespace gyre::app {
@@ -53,6 +55,10 @@ jobs::spec::ParseOptions spec_file_options(const std::string& file, const std::v
 }
 
 std::string spec_file_name(const std::string& file) { return file == "-" ? "stdin" : file; }
+
+std::string read_requirements(const std::string& file) {
+  return std::string(as_text(read_file(file, jobs::spec::kMostRequirementsBytes)));
+}
 
 void add_output_option(CLI::App& verb, std::vector<std::string>& patterns) {
   verb.add_option("--output", patterns,

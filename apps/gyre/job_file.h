@@ -19,6 +19,9 @@ jobs::spec::ParseOptions spec_file_options(const std::string& file, const std::v
 /// The file's name for messages.
 std::string spec_file_name(const std::string& file);
 
+/// --requirements of the verbs that start a job: the text of a pip requirements file. gyre::Error.
+std::string read_requirements(const std::string& file);
+
 /// --output of the verbs that start a job, whose patterns add_outputs() gives to the job: UsageError where an output
 /// directory of the job has their id.
 void add_output_option(CLI::App& verb, std::vector<std::string>& patterns);

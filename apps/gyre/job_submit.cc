@@ -117,6 +117,11 @@ JobSubmit::JobSubmit(VerbGroup& group) : verb_(group.app().add_subcommand("submi
       ->check(cli::whole_number_from(0));
   verb_->add_option("--preparation", preparation_, "Shell command that runs on each node before the job")
       ->type_name("LINE");
+  verb_
+      ->add_option("--requirements", requirements_,
+                   "For a command: have each node make a virtual environment of what this pip file names; it is kept "
+                   "for later jobs")
+      ->type_name("FILE");
   const auto add_list = [&](const char* names, std::vector<std::string>& values, const char* text, const char* type) {
     verb_->add_option(names, values, text)->type_name(type)->allow_extra_args(false);
   };
@@ -160,14 +165,16 @@ JobSpec JobSubmit::spec_of_command() const {
   command.restarts = restarts_.value_or(0);
   command.retries = retries_;
   command.servers = servers_.value_or(0);
+  if (!preparation_.empty()) command.preparation = preparation_;
+  if (!requirements_.empty()) command.requirements = read_requirements(requirements_);
   return jobs::spec::job_of_command(command);
 }
 
 std::optional<JobSpec> JobSubmit::spec_of_file(const std::vector<std::string>& environment) const {
   if (file_.empty()) throw UsageError("give a job file, or a command after --");
   check_is_no_command(file_, rest_);
-  if (processes_ || restarts_ || retries_ || servers_) {
-    throw UsageError("--processes, --restarts, --retries and --servers are for a command after --");
+  if (processes_ || restarts_ || retries_ || servers_ || !requirements_.empty()) {
+    throw UsageError("--processes, --restarts, --retries, --requirements and --servers are for a command after --");
   }
   jobs::spec::ParseOptions options = spec_file_options(file_, environment);
   options.strict = strict_;
@@ -181,7 +188,7 @@ std::optional<JobSpec> JobSubmit::spec_of_file(const std::vector<std::string>& e
 void JobSubmit::apply_options(JobSpec& spec, const std::vector<std::string>& environment) const {
   if (nodes_) spec.node_count = *nodes_;
   if (gpus_per_node_) spec.gpus_per_node = gpus_per_node_;
-  if (!preparation_.empty()) spec.job_preparation_command_line = preparation_;
+  if (!preparation_.empty() && !has_command_) spec.job_preparation_command_line = preparation_;
   if (!logs_.empty()) spec.std_out_err_path_prefix = logs_;
   add_outputs(outputs_, spec);
   if (priority_ == "low") spec.scheduling_priority = jobs::spec::SchedulingPriority::kLow;

@@ -44,6 +44,7 @@ class JobSubmit {
   std::optional<int> retries_;
   std::optional<int> servers_;
   std::string preparation_;
+  std::string requirements_;
   std::vector<std::string> variables_;
   std::vector<std::string> secrets_;
   std::string code_;

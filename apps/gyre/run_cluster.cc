@@ -8,10 +8,7 @@
 #include "apps/gyre/job_console.h"
 #include "apps/gyre/job_file.h"
 #include "apps/gyre/job_place.h"
-#include "gyre/base/bytes.h"
-#include "gyre/base/checksum.h"
 #include "gyre/base/error.h"
-#include "gyre/base/file.h"
 #include "gyre/jobs/spec/command.h"
 
 namespace gyre::app {
@@ -20,52 +17,6 @@ namespace {
 
 /// Across a restart of the server.
 constexpr std::chrono::minutes kPatience{5};
-/// It becomes part of a command line.
-constexpr std::uint64_t kMostRequirementsBytes = std::uint64_t{64} << 10;
-
-/// Shell: where the virtual environment `hash` of this account lies on a node.
-std::string environment_folder(const std::string& hash) {
-  return fmt::format("/var/tmp/gyre-environments-$(id -u)/{}", hash);
-}
-
-/// Shell, for each node before the job: makes a virtual environment of what a requirements file names, unless an
-/// earlier job has. What the node's own Python has installed is found after that.
-std::string preparation_of(const std::string& requirements, const std::string& hash) {
-  constexpr const char* kLine = R"(set -e
-d="{folder}"; umask 077; mkdir -p "${{d%/*}}"
-[ -O "${{d%/*}}" ] || {{ echo "gyre run: ${{d%/*}} belongs to somebody else" >&2; exit 1; }}
-exec 9> "$d.lock"; flock 9
-[ ! -e "$d/complete" ] || exit 0
-rm -rf "$d"
-python3 -m venv "$d"
-python3 -c 'import sys; print("\n".join(p for p in sys.path if p.endswith("-packages")))' > "$d/node.pth"
-cp "$d/node.pth" "$("$d/bin/python3" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/zz_node.pth"
-cat > "$d/requirements.txt" <<'{hash}'
-{requirements}
-{hash}
-"$d/bin/pip" install -q --disable-pip-version-check -r "$d/requirements.txt" || {{
-  rm -rf "$d"; echo "gyre run: cannot install what --requirements names" >&2; exit 1; }}
-touch "$d/complete")";
-  return fmt::format(kLine, fmt::arg("folder", environment_folder(hash)), fmt::arg("requirements", requirements),
-                     fmt::arg("hash", hash));
-}
-
-/// The same command, with the environment's programs first.
-std::vector<std::string> inside_environment(const std::string& hash, const std::vector<std::string>& command) {
-  std::vector<std::string> words = {
-      "sh", "-c",
-      fmt::format(R"(export VIRTUAL_ENV="{}"; export PATH="$VIRTUAL_ENV/bin:$PATH"; exec "$@")",
-                  environment_folder(hash)),
-      "sh"};
-  words.insert(words.end(), command.begin(), command.end());
-  return words;
-}
-
-std::string read_requirements(const std::string& file) {
-  const auto bytes = read_file(file, kMostRequirementsBytes);
-  return std::string(as_text(bytes));
-}
-
 }  // namespace
 
 void RunCluster::add_options(CLI::App& verb, const std::string& group) {
@@ -96,12 +47,7 @@ int RunCluster::run(const ClusterJob& job, const std::vector<std::string>& envir
     const std::size_t equals = variable.find('=');
     command.environment.push_back({variable.substr(0, equals), variable.substr(equals + 1)});
   }
-  if (!requirements_.empty()) {
-    const std::string requirements = read_requirements(requirements_);
-    const std::string hash = hex(sha256(as_bytes(requirements)));
-    command.preparation = preparation_of(requirements, hash);
-    command.program = inside_environment(hash, job.command);
-  }
+  if (!requirements_.empty()) command.requirements = read_requirements(requirements_);
   jobs::spec::JobSpec spec = jobs::spec::job_of_command(command);
   add_outputs(outputs_, spec);
   spec.cluster_id = cluster_;

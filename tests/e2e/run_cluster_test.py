@@ -153,8 +153,10 @@ def test_requirements_are_installed_once_on_a_node(pool: JobServer) -> None:
     answer, prefix = first.stdout.split()[-2:]
     assert answer == "forty-two"
     made = Path(prefix, "complete").stat().st_mtime_ns
-    second = pool.verb(*words)
+    submit = ["job", "submit", "-f", "--code", ".", "--preparation", "echo $VIRTUAL_ENV; python3 -c 'import tinypkg'"]
+    second = pool.verb(*submit, *words[3:])
     assert second.stdout.split()[-2:] == ["forty-two", prefix], second.stderr
+    assert prefix in pool.ok("job", "logs", "--file", "stdout-job_prep.txt", pool.json("job", "list")[0]["name"])
     assert Path(prefix, "complete").stat().st_mtime_ns == made
     shutil.rmtree(prefix)
     file.write_text("--no-index\nno-such-package\n")

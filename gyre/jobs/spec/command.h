@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -7,6 +8,9 @@
 #include "gyre/jobs/spec/job_spec.h"
 
 namespace gyre::jobs::spec {
+
+/// They become part of a command line.
+inline constexpr std::uint64_t kMostRequirementsBytes = std::uint64_t{64} << 10;
 
 /// A job without a file: `-- python train.py`, as typed.
 struct CommandJob {
@@ -18,6 +22,9 @@ struct CommandJob {
   std::optional<int> retries;
   int servers = 0;
   std::optional<std::string> preparation;  ///< A shell line.
+  /// The text of a pip requirements file, at most kMostRequirementsBytes. The program and the preparation then run in a
+  /// virtual environment, which each node makes once for each such text and account.
+  std::optional<std::string> requirements;
   std::vector<EnvironmentVariable> environment;
 };
 
