@@ -23,6 +23,7 @@
 #include "gyre/base/reach.h"
 #include "gyre/cli/settings.h"
 #include "gyre/group/job.h"
+#include "gyre/metrics/job_file.h"
 #include "gyre/net/network.h"
 
 namespace gyre::app {
@@ -319,6 +320,7 @@ int RunCommand::run(const std::vector<std::string>& environment) {
   options.run_id = run_id_;
   options.role = role_;
   set_output(options);
+  set_service_metrics(options);
   if (!ssh_port_.empty()) parse_integer(ssh_port_, "--ssh-port", 1, 65'535);
   if (!signals_.empty()) check_signals(signals_, "--signals-to-handle");
   set_servers(options);
@@ -354,6 +356,17 @@ void RunCommand::set_input(launch::LaunchOptions& options, int ranks) const {
 
 std::string RunCommand::metrics_file() const {
   return metrics_.empty() && !report_.empty() ? report_ + ".metrics" : metrics_;
+}
+
+void RunCommand::set_service_metrics(launch::LaunchOptions& options) const {
+  const auto order = metrics::parse_job_file_order(variable_of(options.environment, metrics::kJobFileVariable));
+  std::erase_if(options.environment, [](const std::string& entry) {
+    return entry.starts_with(std::string(metrics::kJobFileVariable) + "=");
+  });
+  if (!order || options.metrics) return;
+  options.metrics = order->path;
+  options.metrics_bytes = order->most_bytes;
+  options.metrics_for_service = true;
 }
 
 void RunCommand::report() const {

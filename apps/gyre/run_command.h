@@ -109,6 +109,8 @@ class RunCommand {
   void set_output(launch::LaunchOptions& options) const;
   /// --metrics, or what --report needs; empty without both.
   std::string metrics_file() const;
+  /// What a job service wants of the metrics, where nobody else wants them. The ranks must not want it again.
+  void set_service_metrics(launch::LaunchOptions& options) const;
   void report() const;
   /// --stdin. `ranks`: of the job.
   void set_input(launch::LaunchOptions& options, int ranks) const;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <filesystem>
 #include <system_error>
@@ -12,7 +13,6 @@
 #include "gyre/launch/internal/console_run.h"
 #include "gyre/launch/internal/job_metrics.h"
 #include "gyre/launch/internal/own_ranks.h"
-#include "gyre/launch/internal/run_facts.h"
 
 namespace gyre::launch {
 
@@ -28,15 +28,42 @@ void ensure_can_write(const std::filesystem::path& file) {
   if (failure != 0) throw system_error(fmt::format("cannot write the timeline {}", file.string()), failure);
 }
 
-}  // namespace
+/// Tells both; either may be null.
+class Watchers final : public JobWatcher {
+ public:
+  Watchers(JobWatcher* first, JobWatcher* second) : all_{first, second} {}
 
-LaunchResult run_on_console(const LaunchOptions& options) {
-  if (options.command.empty()) throw Error(ErrorCode::kInvalidArgument, "no command to run");
-  if (options.ranks < 1 || options.ranks > kMostRanksPerHost) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{} ranks were asked for; 1 to {} can run on one host", options.ranks, kMostRanksPerHost));
+  void started(int rank, pid_t process, const std::string& role) override {
+    tell([&](JobWatcher& each) { each.started(rank, process, role); });
   }
-  const OwnRanks own(options.part, options.ranks);
+  void ended(const ExitRecord& record) override {
+    tell([&](JobWatcher& each) { each.ended(record); });
+  }
+  void lost(const ExitRecord& record) override {
+    tell([&](JobWatcher& each) { each.lost(record); });
+  }
+  void failed(int rank, const std::string& report) override {
+    tell([&](JobWatcher& each) { each.failed(rank, report); });
+  }
+  void stopping(int signal) override {
+    tell([&](JobWatcher& each) { each.stopping(signal); });
+  }
+  void restarting(int number) override {
+    tell([&](JobWatcher& each) { each.restarting(number); });
+  }
+
+ private:
+  template <typename Tell>
+  void tell(const Tell& one) {
+    for (JobWatcher* each : all_) {
+      if (each != nullptr) one(*each);
+    }
+  }
+
+  std::array<JobWatcher*, 2> all_;
+};
+
+void check(const LaunchOptions& options, const OwnRanks& own) {
   if (options.servers < 0 || options.servers >= own.job_size()) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{} of {} ranks cannot be servers: a job has at least one worker", options.servers,
@@ -48,14 +75,28 @@ LaunchResult run_on_console(const LaunchOptions& options) {
   }
   ensure_open_files(options.ranks);
   if (options.timeline && own.contains(0)) ensure_can_write(*options.timeline);
-  std::optional<JobMetrics> metrics;
-  if (options.metrics) metrics.emplace(*options.metrics, run_facts(options, own.job_size()), own.job_size());
+}
+
+}  // namespace
+
+LaunchResult run_on_console(const LaunchOptions& options) {
+  if (options.command.empty()) throw Error(ErrorCode::kInvalidArgument, "no command to run");
+  if (options.ranks < 1 || options.ranks > kMostRanksPerHost) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} ranks were asked for; 1 to {} can run on one host", options.ranks, kMostRanksPerHost));
+  }
+  const OwnRanks own(options.part, options.ranks);
+  check(options, own);
+  std::optional<JobMetrics> metrics = make_job_metrics(options, own.job_size());
+  Watchers watchers(options.watcher, metrics ? &*metrics : nullptr);
+  LaunchOptions watched = options;
+  watched.watcher = &watchers;
   LaunchResult result;
   for (int restarts = 0;; ++restarts) {
-    ConsoleRun run(options, restarts, metrics ? &*metrics : nullptr);
+    ConsoleRun run(watched, restarts, metrics ? &*metrics : nullptr);
     result = run.run();
     if (!result.first_failed_rank || restarts == options.max_restarts) break;
-    if (options.watcher != nullptr) options.watcher->restarting(restarts + 1);
+    watchers.restarting(restarts + 1);
   }
   if (metrics) metrics->finish(result.exit_code);
   // Rank 0 may have been killed in the middle of a write; it may also never have begun.

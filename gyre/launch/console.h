@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -33,6 +34,10 @@ struct LaunchOptions {
   std::optional<std::filesystem::path> timeline;  ///< GYRE_TIMELINE of the ranks.
   /// Gets what the ranks log and use. One that an earlier job has left there is renamed.
   std::optional<std::filesystem::path> metrics;
+  std::uint64_t metrics_bytes = 0;  ///< How long that file may become; 0: as metrics::FileWriter has it.
+  /// A job service has asked for that file: it gets neither the command nor reports, in which a secret may stand, and
+  /// where it cannot be written the job goes on.
+  bool metrics_for_service = false;
   bool forwards_metrics = false;  ///< With lifeline_fd: they go to that process, as lines on stderr.
   /// Gets rank-0.log, rank-1.log, …; created when missing. What an earlier job has left there is renamed.
   std::optional<std::filesystem::path> log_dir;

@@ -2,6 +2,7 @@
 #include "gyre/launch/console.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -15,6 +16,8 @@
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
 #include "gyre/base/process.h"
+#include "gyre/metrics/file.h"
+#include "gyre/metrics/news.h"
 
 namespace gyre::launch {
 namespace {
@@ -148,6 +151,47 @@ TEST_F(ConsoleTest, a_log_file_on_a_full_disk_does_not_end_the_job) {
   EXPECT_EQ(run(1, "echo one; sleep 0.1; echo two").exit_code, 0);
   EXPECT_EQ(text("out"), "[0] one\n[0] two\n");
   EXPECT_THAT(text("err"), HasSubstr("rank-0.log is incomplete from here on: cannot write: No space left on device"));
+}
+
+/// What became of the ranks, as a metrics file has it.
+class Events : public metrics::FileVisitor {
+ public:
+  void sample(const metrics::Sample&) override {}
+  void note(std::string_view key, std::string_view) override { notes += fmt::format("{} ", key); }
+  void event(std::string_view line) override {
+    const auto news = metrics::parse_news(line);
+    ASSERT_TRUE(news) << line;
+    all += fmt::format("{}:{}:{} ", static_cast<int>(news->kind), news->rank, news->signal);
+    reports += news->kind == metrics::News::Kind::kFailed ? news->text : "";
+  }
+  std::string all;
+  std::string notes;
+  std::string reports;
+};
+
+// A job server knows of its jobs' ranks what their launchers have written down.
+TEST_F(ConsoleTest, the_metrics_file_says_what_became_of_the_ranks) {
+  options_.metrics = folder_ / "metrics";
+  run(2, "[ $GYRE_RANK = 1 ] && kill -9 $$; exec sleep 1000");
+  Events events;
+  metrics::read_metrics(folder_ / "metrics", events);
+  EXPECT_EQ(events.all, "0:0:0 0:1:0 1:1:9 1:0:15 3:1:0 6:-1:0 ");
+  EXPECT_THAT(events.reports, HasSubstr("rank 1 of 2 failed first"));
+  EXPECT_THAT(events.notes, HasSubstr("command"));
+}
+
+// In commands and reports a secret of the job may stand; and a disk that is full is no reason to fail.
+TEST_F(ConsoleTest, a_services_metrics_have_no_words_of_the_job) {
+  options_.metrics = folder_ / "metrics";
+  options_.metrics_for_service = true;
+  run(1, "echo secret >&2; exit 3");
+  Events events;
+  metrics::read_metrics(folder_ / "metrics", events);
+  EXPECT_EQ(events.all, "0:0:0 1:0:0 3:0:0 6:-1:0 ");
+  EXPECT_EQ(events.reports, "");
+  EXPECT_EQ(events.notes, "ranks servers host started gyre exit_code ");
+  options_.metrics = folder_ / "none" / "metrics";
+  EXPECT_EQ(run(1, "exit 0").exit_code, 0);
 }
 
 }  // namespace

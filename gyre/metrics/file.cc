@@ -20,6 +20,9 @@ namespace {
 
 constexpr std::string_view kMagic = "gyremet1";
 constexpr std::size_t kLongestNote = 64'000;
+/// Of a file of at least kSmallestWithReserve: for notes and events, when samples have filled the rest.
+constexpr std::uint64_t kReserve = std::uint64_t{512} << 10;
+constexpr std::uint64_t kSmallestWithReserve = 8 * kReserve;
 constexpr std::size_t kReadBytes = std::size_t{1} << 20;
 
 bool is_locked(int file) {
@@ -85,6 +88,7 @@ class BlockReader {
     }
     for (const Sample& sample : block.samples) visitor_.sample(sample);
     if (block.note) visitor_.note(block.note->first, block.note->second);
+    if (block.event) visitor_.event(*block.event);
     return true;
   }
 
@@ -140,8 +144,8 @@ FileWriter::FileWriter(const std::filesystem::path& path, std::uint64_t limit_by
   append(as_bytes(kMagic));
 }
 
-bool FileWriter::append(std::span<const std::byte> block) {
-  if (size_ + block.size() > limit_bytes_) return false;
+bool FileWriter::append(std::span<const std::byte> block, std::uint64_t leave) {
+  if (size_ + block.size() + leave > limit_bytes_) return false;
   try {
     write_all(file_.get(), block, fmt::format("cannot write {}", path_.string()));
   } catch (const Error&) {
@@ -162,7 +166,7 @@ void FileWriter::add(std::span<const Sample> samples) {
   }
   while (!samples.empty()) {
     const EncodedSamples encoded = encode_samples(samples, names_, kBlockHeader + kMostBodyBytes);
-    if (!append(encoded.block)) {
+    if (!append(encoded.block, limit_bytes_ >= kSmallestWithReserve ? kReserve : 0)) {
       dropped_ += samples.size();
       return;
     }
@@ -174,6 +178,8 @@ void FileWriter::add(std::span<const Sample> samples) {
 void FileWriter::note(std::string_view key, std::string_view value) {
   append(encode_note(key, value.substr(0, kLongestNote)));
 }
+
+void FileWriter::event(std::string_view line) { append(encode_event(line)); }
 
 std::uint64_t read_metrics(std::span<const std::byte> bytes, std::string_view what, FileVisitor& visitor) {
   if (!begins_well(bytes)) throw not_metrics(what);
@@ -187,38 +193,48 @@ struct FileReader::State {
   std::string path;
   UniqueFd file;
   BlockReader blocks;
-  Bytes buffer = Bytes(kReadBytes);
-  std::size_t held = 0;  ///< Of the buffer: what no whole block was found in.
-  bool begun = false;    ///< Behind the first bytes of the file.
+  Bytes held{};        ///< What no whole block was found in.
+  bool begun = false;  ///< Behind the first bytes of the file.
 };
 
 FileReader::FileReader(const std::filesystem::path& path, FileVisitor& visitor)
-    : state_(std::make_unique<State>(
-          State{path.string(), UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC)), BlockReader(visitor)})) {
-  if (!state_->file) throw system_error(fmt::format("cannot read {}", path.string()), errno);
+    : FileReader(UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC)), path.string(), visitor) {}
+
+FileReader::FileReader(UniqueFd file, std::string what, FileVisitor& visitor) {
+  if (!file) throw system_error(fmt::format("cannot read {}", what), errno);
+  state_ = std::make_unique<State>(State{std::move(what), std::move(file), BlockReader(visitor)});
 }
 
 FileReader::~FileReader() = default;
 
 std::uint64_t FileReader::read() {
   State& at = *state_;
+  Bytes buffer(kReadBytes);  // Not kept: a server has many readers.
+  std::size_t held = at.held.size();
+  std::ranges::copy(at.held, buffer.begin());
   while (!at.blocks.damaged()) {
-    const std::size_t count = read_some(at.file.get(), std::span(at.buffer).subspan(at.held), at.path);
-    at.held += count;
-    const auto bytes = std::span<const std::byte>(at.buffer).first(at.held);
+    const std::size_t count = read_some(at.file.get(), std::span(buffer).subspan(held), at.path);
+    held += count;
+    const auto bytes = std::span<const std::byte>(buffer).first(held);
     if (!at.begun && !begins_well(bytes)) throw not_metrics(at.path);
     std::size_t taken = 0;
-    if (at.begun || at.held >= kMagic.size()) {
+    if (at.begun || held >= kMagic.size()) {
       const std::size_t head = at.begun ? 0 : kMagic.size();
       taken = head + at.blocks.take(bytes.subspan(head));
       at.begun = true;
     }
-    std::copy(at.buffer.begin() + static_cast<std::ptrdiff_t>(taken),
-              at.buffer.begin() + static_cast<std::ptrdiff_t>(at.held), at.buffer.begin());
-    at.held -= taken;
+    std::ranges::copy(bytes.subspan(taken), buffer.begin());
+    held -= taken;
     if (count == 0) break;
   }
-  return at.held + bytes_behind(at.file.get());
+  at.held.assign(buffer.begin(), buffer.begin() + static_cast<std::ptrdiff_t>(held));
+  return held + bytes_behind(at.file.get());
+}
+
+bool FileReader::was_cut() const {
+  struct stat status{};
+  const off_t here = ::lseek(state_->file.get(), 0, SEEK_CUR);
+  return here >= 0 && ::fstat(state_->file.get(), &status) == 0 && status.st_size < here;
 }
 
 bool FileReader::is_written() const { return is_locked(state_->file.get()); }

@@ -34,13 +34,17 @@ class FileWriter {
   /// 64,000 bytes is cut.
   void note(std::string_view key, std::string_view value);
 
+  /// What the launcher says of its ranks: a line of JSON (news.h). Dropped where the file is full, which samples leave
+  /// room for.
+  void event(std::string_view line);
+
   std::uint64_t dropped() const { return dropped_; }
   /// What the file of an earlier job is called now; empty if there was none.
   const std::filesystem::path& earlier() const { return earlier_; }
 
  private:
   /// False where the file is full.
-  bool append(std::span<const std::byte> block);
+  bool append(std::span<const std::byte> block, std::uint64_t leave = 0);
 
   std::filesystem::path path_;
   std::filesystem::path earlier_;
@@ -57,6 +61,7 @@ class FileVisitor {
   virtual ~FileVisitor() = default;
   virtual void sample(const Sample& sample) = 0;
   virtual void note(std::string_view key, std::string_view value) = 0;
+  virtual void event(std::string_view line) { static_cast<void>(line); }
 };
 
 /// Reads a file that is still being written, again and again. Not thread-safe.
@@ -64,6 +69,8 @@ class FileReader {
  public:
   /// The visitor must outlive it. Errors as read_metrics().
   FileReader(const std::filesystem::path& path, FileVisitor& visitor);
+  /// `what`: names the file in errors.
+  FileReader(UniqueFd file, std::string what, FileVisitor& visitor);
   ~FileReader();
 
   /// Visits what has come since the last call, a block at a time. Returns how many bytes come behind the last block
@@ -72,6 +79,8 @@ class FileReader {
   /// Whether a writer has the file, or may have it where locks are not known. False before a last read() means that
   /// nothing more will come.
   bool is_written() const;
+  /// Whether the file has fewer bytes than were read of it: it is not the one that it was.
+  bool was_cut() const;
 
  private:
   struct State;

@@ -18,6 +18,7 @@
 #include "gyre/base/checksum.h"
 #include "gyre/base/error.h"
 #include "gyre/metrics/internal/block.h"
+#include "gyre/metrics/job_file.h"
 
 namespace gyre::metrics {
 namespace {
@@ -38,6 +39,7 @@ class MetricsFile : public testing::Test {
 /// Everything in a file as text, with the exact bits of each value.
 class Texts : public FileVisitor {
  public:
+  void event(std::string_view line) override { all.push_back(fmt::format("event {}", line)); }
   void sample(const Sample& sample) override { all.push_back(text_of(sample)); }
   void note(std::string_view key, std::string_view value) override { all.push_back(fmt::format("{}={}", key, value)); }
   static std::string text_of(const Sample& sample) {
@@ -258,6 +260,40 @@ TEST(MetricNames, are_short_lines_of_utf8) {
   EXPECT_FALSE(is_name(std::string(kLongestName + 1, 'x')));
   EXPECT_THROW(check_users_name("gyre/exchange"), Error);
   check_users_name("gyrescope");
+}
+
+// Who failed must be in the file of a job that has logged more than it may.
+TEST_F(MetricsFile, events_find_room_that_samples_leave) {
+  FileWriter writer(folder_ / "m", std::uint64_t{4} << 20);
+  std::vector<Sample> samples(10'000);
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    samples[i] = {.name = "loss", .rank = 0, .step = static_cast<std::int64_t>(i), .time_us = 0, .value = 1};
+  }
+  while (writer.dropped() == 0) writer.add(samples);
+  writer.event("{}");
+  writer.event(std::string(60'000, 'x'));
+  Texts texts;
+  EXPECT_EQ(read_metrics(folder_ / "m", texts), 0U);
+  ASSERT_GT(texts.all.size(), 10'000U);
+  EXPECT_EQ(texts.all[texts.all.size() - 2], "event {}");
+  EXPECT_EQ(texts.all.back(), "event " + std::string(60'000, 'x'));
+  EXPECT_THROW(writer.event(std::string(70'000, 'x')), Error);
+}
+
+// The names of a job's files are what tells attempts and nodes apart; anything else in its folder is somebody else's.
+TEST(MetricsJobFile, names_and_orders_are_read_as_they_are_written) {
+  const JobFile file{.attempt = 12, .node = 3};
+  EXPECT_EQ(name_of(file), "gyre-12-3.metrics");
+  EXPECT_EQ(job_file_named("gyre-12-3.metrics"), file);
+  for (const char* other : {"gyre-12-3.metrics.1", "gyre-012-3.metrics", "gyre--1-3.metrics", "gyre-1.metrics",
+                            "gyre-99999999999-0.metrics"}) {
+    EXPECT_FALSE(job_file_named(other)) << other;
+  }
+  const auto order = parse_job_file_order(text_of(JobFileOrder{.path = "/logs/a:b", .most_bytes = 77}));
+  ASSERT_TRUE(order);
+  EXPECT_EQ(order->path, "/logs/a:b");
+  EXPECT_EQ(order->most_bytes, 77U);
+  for (const char* other : {"", "77", ":/x", "77:x", "-1:/x"}) EXPECT_FALSE(parse_job_file_order(other)) << other;
 }
 
 }  // namespace

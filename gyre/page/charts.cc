@@ -59,11 +59,29 @@ Json line_json(std::size_t run, int rank, const std::vector<Point>& points, std:
 
 }  // namespace
 
-void Charts::sample(const metrics::Sample& sample) {
+bool Charts::add(const metrics::Sample& sample) {
   const auto chart = own_.charts.find(sample.name);
+  const bool is_known = chart != own_.charts.end() && chart->second.contains(sample.rank);
+  if (!is_known && lines_ == limits_.lines) return false;
   Lines& lines = chart != own_.charts.end() ? chart->second : own_.charts[std::string(sample.name)];
+  if (!is_known) ++lines_;
   lines[sample.rank].push_back({sample.step, sample.time_us, sample.value});
   ++version_;
+  if (++points_ > limits_.points) thin_out();
+  return true;
+}
+
+void Charts::thin_out() {
+  constexpr std::size_t kFewest = 16;
+  points_ = 0;
+  for (auto& [name, lines] : own_.charts) {
+    for (auto& [rank, points] : lines) {
+      points = metrics::downsample(points, std::max(kFewest, points.size() / 2));
+      points_ += points.size();
+    }
+  }
+  // Of very many lines a few points each are left, and this does not happen again at once.
+  limits_.points = std::max(limits_.points, 2 * points_);
 }
 
 void Charts::note(std::string_view key, std::string_view value) {

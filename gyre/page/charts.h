@@ -21,7 +21,7 @@ struct ChartRange {
 };
 
 /// The metrics of one run that may go on, and of earlier ones that it is compared with, all in memory: 24 bytes a
-/// sample, of which a file has at most twenty million. Not thread-safe.
+/// sample, of which a file has at most twenty million, unless there are Limits. Not thread-safe.
 class Charts : public metrics::FileVisitor {
  public:
   /// Of one line: a chart has not many more columns.
@@ -30,7 +30,17 @@ class Charts : public metrics::FileVisitor {
   static constexpr std::size_t kMostPointsOfChart = 16'000;
   static constexpr std::size_t kFewestPoints = 100;
 
-  void sample(const metrics::Sample& sample) override;
+  struct Limits {
+    /// In memory. With more, those of each line become half as many that look the same.
+    std::size_t points = std::numeric_limits<std::size_t>::max();
+    std::size_t lines = std::numeric_limits<std::size_t>::max();  ///< Of all charts; what is beyond is left out.
+  };
+  Charts() = default;
+  explicit Charts(const Limits& limits) : limits_(limits) {}
+
+  void sample(const metrics::Sample& sample) override { static_cast<void>(add(sample)); }
+  /// False where its line is one too many.
+  bool add(const metrics::Sample& sample);
   void note(std::string_view key, std::string_view value) override;
   /// Another run, which does not change any more.
   void compare_with(std::string name, metrics::Run run);
@@ -53,8 +63,12 @@ class Charts : public metrics::FileVisitor {
     std::map<std::string, Lines, std::less<>> charts;
   };
 
+  void thin_out();
   std::vector<const Lines*> lines_of(const std::string& name) const;
 
+  Limits limits_{};
+  std::size_t points_ = 0;  ///< Of our own run, as the next is.
+  std::size_t lines_ = 0;
   ComparedRun own_;
   std::vector<ComparedRun> others_;
   std::uint64_t version_ = 0;

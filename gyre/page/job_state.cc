@@ -71,7 +71,9 @@ void JobState::rank_started(const News& news, std::uint64_t log_bytes) {
   rank.started_us = news.time_us;
   rank.log_begin = log_bytes;
   ranks_[news.rank] = rank;
-  add_event(news, "started", fmt::format("rank {} started as process {}", news.rank, news.process));
+  add_event(news, "started",
+            news.process == 0 ? fmt::format("rank {} started", news.rank)
+                              : fmt::format("rank {} started as process {}", news.rank, news.process));
 }
 
 void JobState::rank_ended(const News& news, std::uint64_t log_bytes) {
@@ -115,7 +117,8 @@ void JobState::hear(const News& news, std::uint64_t log_bytes) {
     case News::Kind::kFinished:
       exit_code_ = news.code;
       return add_event(news, news.code == 0 ? "ended" : "failed",
-                       fmt::format("the job ended with exit code {}", news.code));
+                       news.code < 0 ? "the job ended without an exit code"
+                                     : fmt::format("the job ended with exit code {}", news.code));
   }
 }
 
@@ -149,7 +152,10 @@ std::vector<JobState::Shown> JobState::shown(const metrics::Overview& metrics,
   std::ranges::sort(waits);
   const double usual_wait = waits.empty() ? 0 : waits[waits.size() / 2];
   for (Shown& each : all) {
-    if (!each.rank->is_running) {
+    if (each.rank->is_running && exit_code_) {
+      each.phase = Phase::kLost;
+      each.detail = "was not heard of again";
+    } else if (!each.rank->is_running) {
       each.phase = phase_of_ended(each.number, *each.rank);
       each.detail = end_words(each.rank->code, each.rank->signal);
       if (each.phase == Phase::kFailed && first_failed_ == each.number) each.detail += "; it failed first";

@@ -8,10 +8,12 @@
 #include <string_view>
 #include <vector>
 
+#include "gyre/metrics/news.h"
 #include "gyre/metrics/overview.h"
-#include "gyre/page/news.h"
 
 namespace gyre::page {
+
+using metrics::News;
 
 /// Ordered as people want to see them: what needs attention first.
 enum class Phase : std::uint8_t {

@@ -98,15 +98,15 @@ TEST_F(PageJobState, news_survive_the_pipe) {
                   .text = "a\nb<\xff"};
   const std::string line = to_line(news);
   EXPECT_EQ(line.find('\n'), line.size() - 1);
-  const auto back = parse_news(line);
+  const auto back = metrics::parse_news(line);
   ASSERT_TRUE(back);
   EXPECT_EQ(back->kind, news.kind);
   EXPECT_EQ(back->signal, 6);
   EXPECT_EQ(back->text, "a\nb<\xef\xbf\xbd");
-  EXPECT_FALSE(parse_news("{}"));
-  EXPECT_FALSE(parse_news("[1"));
-  EXPECT_FALSE(
-      parse_news(R"({"kind":99,"rank":0,"process":0,"code":0,"signal":0,"asked":false,"time_us":0,"text":""})"));
+  EXPECT_FALSE(metrics::parse_news("{}"));
+  EXPECT_FALSE(metrics::parse_news("[1"));
+  EXPECT_FALSE(metrics::parse_news(
+      R"({"kind":99,"rank":0,"process":0,"code":0,"signal":0,"asked":false,"time_us":0,"text":""})"));
 }
 
 }  // namespace

@@ -122,6 +122,15 @@ Response chart_answer(JobView& job, const Request& request) {
   return net::http::json_response(200, *job.chart_json(*name, range_in(request)));
 }
 
+Response now_answer(JobView& job) {
+  const JobView::Versions versions = job.versions();
+  nlohmann::json logs = nlohmann::json::object();
+  const auto text = job.job_json();
+  for (const auto& [rank, bytes] : job.log_sizes()) logs[std::to_string(rank)] = bytes;
+  return net::http::json_response(200, fmt::format(R"({{"job": {}, "metrics": {}, "logs": {}, "over": {}}})", *text,
+                                                   versions.metrics, internal::text_of(logs), versions.is_over));
+}
+
 Response log_answer(JobView& job, const Request& request) {
   const auto rank = parse<int>(request.parameter("rank"));
   if (!rank) throw HttpError(404, "RankNotFound", "a rank is a number", request.parameter("rank"));
@@ -154,13 +163,13 @@ Response refusal(const HttpError& error) {
 
 }  // namespace
 
-void add_job_routes(Router& router, const std::string& prefix, const FindJob& find, const Guard& guard) {
+void add_job_routes(Router& router, const std::string& prefix, const FindJob& find, const Guard& guard, bool open) {
   const auto add = [&](const std::string& path, std::vector<std::string> query, auto answer) {
     router.add({.method = Method::kGet,
                 .pattern = prefix + path,
                 .handler = guard([find, answer](Request& request) { return answer(find(request), request); }),
                 .query = std::move(query),
-                .open = true});
+                .open = open});
   };
   using Job = std::shared_ptr<JobView>;
   add("/job", {}, [](const Job& job, const Request&) { return net::http::json_response(200, *job->job_json()); });
@@ -168,6 +177,7 @@ void add_job_routes(Router& router, const std::string& prefix, const FindJob& fi
   add("/chart", {"name", "axis", "from", "to"},
       [](const Job& job, const Request& request) { return chart_answer(*job, request); });
   add("/ranks/{rank}/log", {}, [](const Job& job, const Request& request) { return log_answer(*job, request); });
+  add("/now", {}, [](const Job& job, const Request&) { return now_answer(*job); });
   add("/live", {}, [](const Job& job, const Request&) {
     return net::http::event_stream(std::make_shared<LiveFeed>(job), std::chrono::seconds(5));
   });

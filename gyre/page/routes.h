@@ -32,10 +32,15 @@ using FindJob = std::function<std::shared_ptr<JobView>(const net::http::Request&
 ///   GET /index        its runs and the names of its charts
 ///   GET /chart        ?name=NAME[&axis=step|time][&from=A][&to=B]
 ///   GET /ranks/N/log  text; ranges as HTTP has them
+///   GET /now          {"job": as /job, "metrics": a version, "logs": {rank: bytes}, "over"}: what /live says first,
+///   for
+///                     those who ask again instead
 ///   GET /live         server-sent events "job" (as /job), "metrics" (a version), "logs" ({rank: bytes}), each when it
 ///                     has changed; nothing is queued for a viewer: whoever comes late gets what is so now. The stream
 ///                     ends with the job.
-void add_job_routes(net::http::Router& router, const std::string& prefix, const FindJob& find, const Guard& guard);
+/// `open`: the guard alone decides who may; else the server's authenticator does before.
+void add_job_routes(net::http::Router& router, const std::string& prefix, const FindJob& find, const Guard& guard,
+                    bool open = true);
 
 /// "/", "/page.js", "/page.css" and "/icon.svg". The first answers in HTML also where the guard refuses.
 void add_page_routes(net::http::Router& router, const PageFiles& files, PageKind kind, const Guard& guard);

@@ -77,7 +77,7 @@ void follow(internal::RunView& view, int news) {
     pollfd ready{.fd = news, .events = POLLIN, .revents = 0};
     ::poll(&ready, 1, static_cast<int>(kLookInterval.count()));
     goes_on = reader.read([&view](std::string_view line) {
-      if (const auto heard = parse_news(line)) view.hear(*heard);
+      if (const auto heard = metrics::parse_news(line)) view.hear(*heard);
     });
     view.look();
   }

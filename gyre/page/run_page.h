@@ -10,11 +10,13 @@
 #include <vector>
 
 #include "gyre/base/file.h"
+#include "gyre/metrics/news.h"
 #include "gyre/metrics/series.h"
-#include "gyre/page/news.h"
 #include "gyre/page/routes.h"
 
 namespace gyre::page {
+
+using metrics::News;
 
 struct RunPageOptions {
   std::string name{};                                        ///< Of the job, for people.

@@ -107,6 +107,9 @@ std::vector<Ending> endings() {
   const std::set<std::string> of_one{"stdout.txt", "stderr.txt", "execution.log"};
   const std::set<std::string> prepared{"stdout.txt", "stderr.txt", "execution.log", "stdout-job_prep.txt",
                                        "stderr-job_prep.txt"};
+  const std::set<std::string> of_rank{"stdout-0.txt", "stderr-0.txt", "execution.log", "gyre-1-0.metrics"};
+  const std::set<std::string> of_ranks{"stdout-0.txt",       "stderr-0.txt",     "stdout-1.txt",    "stderr-1.txt",
+                                       "execution-NODE.log", "gyre-1-0.metrics", "gyre-1-1.metrics"};
   const std::string python = R"("pythonScriptFilePath": "$AZ_BATCHAI_MOUNT_ROOT/share/task.sh",
                                 "pythonInterpreterPath": "/bin/sh")";
   return {
@@ -153,24 +156,8 @@ std::vector<Ending> endings() {
        "",
        "",
        {"stdout-wk-0.txt", "stderr-wk-0.txt", "execution.log"}},
-      {"caffe2",
-       2,
-       R"("caffe2Settings": {)" + python + "}",
-       "",
-       "succeeded",
-       0,
-       "",
-       "",
-       {"stdout-0.txt", "stderr-0.txt", "stdout-1.txt", "stderr-1.txt", "execution-NODE.log"}},
-      {"pytorch",
-       1,
-       R"("pyTorchSettings": {)" + python + "}",
-       "",
-       "succeeded",
-       0,
-       "",
-       "",
-       {"stdout-0.txt", "stderr-0.txt", "execution.log"}},
+      {"caffe2", 2, R"("caffe2Settings": {)" + python + "}", "", "succeeded", 0, "", "", of_ranks},
+      {"pytorch", 1, R"("pyTorchSettings": {)" + python + "}", "", "succeeded", 0, "", "", of_rank},
   };
 }
 

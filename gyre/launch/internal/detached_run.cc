@@ -16,10 +16,12 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "gyre/base/acting_as.h"
 #include "gyre/base/error.h"
+#include "gyre/base/launch_contract.h"
 #include "gyre/base/reach.h"
 #include "gyre/net/endpoint.h"
 #include "gyre/net/socket.h"
@@ -105,6 +107,16 @@ UniqueFd open_for_output(const std::string& path, const std::optional<UserId>& u
   return file;
 }
 
+std::optional<JobMetrics> make_metrics(const LaunchSpec& spec) {
+  if (spec.metrics.empty()) return std::nullopt;
+  LaunchOptions options;
+  options.metrics = spec.metrics;
+  options.metrics_bytes = spec.metrics_bytes;
+  options.metrics_for_service = true;
+  const auto ours = static_cast<int>(spec.ranks.ranks.size());
+  return make_job_metrics(options, spec.ranks.part ? spec.ranks.part->size : ours);
+}
+
 const char* name_of(Stream stream) { return stream == Stream::kStdout ? "stdout" : "stderr"; }
 
 }  // namespace
@@ -114,7 +126,18 @@ DetachedRun::Listener::Listener(const std::string& where) : socket(listen_at(whe
 DetachedRun::Listener::~Listener() { ::unlink(path.c_str()); }
 
 DetachedRun::DetachedRun(const LaunchSpec& spec)
-    : spec_(spec), log_(spec.keep_bytes), listener_(spec.socket), ranks_(with_files(spec), *this) {}
+    : spec_(spec),
+      log_(spec.keep_bytes),
+      listener_(spec.socket),
+      metrics_(make_metrics(spec)),
+      intake_(make_intake()),
+      ranks_(with_files(spec), *this) {}
+
+std::optional<MetricsIntake> DetachedRun::make_intake() {
+  if (!metrics_) return std::nullopt;
+  return std::make_optional<MetricsIntake>(
+      [this](std::span<const metrics::Sample> samples) { metrics_->add(samples); });
+}
 
 RankSetOptions DetachedRun::with_files(const LaunchSpec& spec) {
   RankSetOptions options = spec.ranks;
@@ -126,6 +149,9 @@ RankSetOptions DetachedRun::with_files(const LaunchSpec& spec) {
     };
     open(spec.files[i].stdout_path, options.ranks[i].stdout_fd);
     open(spec.files[i].stderr_path, options.ranks[i].stderr_fd);
+  }
+  for (RankSpec& rank : options.ranks) {
+    if (intake_) rank.inherited.push_back({launch_contract::kMetricsDescriptor, intake_->rank_end()});
   }
   return options;
 }
@@ -141,6 +167,7 @@ int DetachedRun::run() {
       ranks_.advance();
       if (ranks_.finished()) record_end();
     }
+    if (intake_) intake_->advance();
     accept_readers();
     serve_readers();
   }
@@ -159,6 +186,11 @@ void DetachedRun::announce() const {
 }
 
 void DetachedRun::started(int rank, pid_t process) {
+  if (intake_) {
+    const int first = spec_.ranks.part ? spec_.ranks.part->ranks.front() : 0;
+    metrics_->started(rank, process, spec_.ranks.ranks.at(static_cast<std::size_t>(rank - first)).role);
+    intake_->started(rank, process);
+  }
   Json record = record_of("started");
   record["rank"] = rank;
   record["process"] = process;
@@ -175,6 +207,10 @@ void DetachedRun::output(int rank, Stream stream, std::string_view bytes) {
 }
 
 void DetachedRun::ended(const ExitRecord& ended) {
+  if (intake_) {
+    intake_->ended(ended.rank);
+    metrics_->ended(ended);
+  }
   Json record = record_of("ended");
   record["rank"] = ended.rank;
   record["role"] = ended.role;
@@ -194,6 +230,12 @@ void DetachedRun::note_for_other_hosts(const std::string& line) {
 
 void DetachedRun::record_end() {
   const RankSetResult result = ranks_.result();
+  if (intake_) {
+    intake_->advance();  // What the ranks have logged last.
+    if (result.first_failed_rank) metrics_->failed(*result.first_failed_rank, "");
+    metrics_->finish(result.exit_code());
+    intake_.reset();
+  }
   Json record = record_of("finished");
   record["exit_code"] = result.exit_code();
   record["first_failed_rank"] = result.first_failed_rank ? Json(*result.first_failed_rank) : Json();
@@ -218,6 +260,7 @@ void DetachedRun::wait_for_events() {
   std::vector<pollfd> waits = {{.fd = signals_.fd(), .events = POLLIN, .revents = 0},
                                {.fd = ranks_.fd(), .events = POLLIN, .revents = 0},
                                {.fd = listener_.socket.get(), .events = accepting, .revents = 0}};
+  if (intake_ && intake_->fd() >= 0) waits.push_back({.fd = intake_->fd(), .events = POLLIN, .revents = 0});
   for (const RecordReader& reader : readers_) {
     const int events = POLLIN | (reader.has_more(log_) ? POLLOUT : 0);
     waits.push_back({.fd = reader.fd(), .events = static_cast<short>(events), .revents = 0});
@@ -228,6 +271,10 @@ void DetachedRun::wait_for_events() {
     const auto until = now < *linger_until_ ? *linger_until_ : *linger_until_ + kFarewell;
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - now).count();
     timeout_ms = static_cast<int>(std::clamp<long long>(left, 0, 1'000'000));
+  }
+  if (const auto due = intake_ ? intake_->due_at() : std::nullopt) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*due - SteadyClock::now()).count();
+    timeout_ms = static_cast<int>(std::clamp<long long>(left, 0, timeout_ms < 0 ? 1'000'000 : timeout_ms));
   }
   if (pause > 0 && (timeout_ms < 0 || timeout_ms > pause)) timeout_ms = static_cast<int>(pause);
   ::poll(waits.data(), waits.size(), timeout_ms);
@@ -240,6 +287,7 @@ void DetachedRun::handle_signals() {
     if (ranks_.finished()) {
       released_ = true;  // It only waits for readers.
     } else {
+      if (metrics_) metrics_->stopping(*signal);
       ranks_.stop(*signal, spec_.grace);
     }
   }
@@ -296,6 +344,7 @@ Json DetachedRun::stop(const Json& request) {
   if (!signal.is_number_unsigned() || signal < 1 || signal > 64) return {{"error", "signal must be a number, 1 to 64"}};
   if (!grace.is_number_unsigned() || grace > kLongest) return {{"error", "grace_seconds must be a whole number"}};
   if (ranks_.finished()) return {{"stopped", false}};
+  if (metrics_) metrics_->stopping(signal.get<int>());
   return {{"stopped", ranks_.stop(signal.get<int>(), std::chrono::seconds(grace.get<std::int64_t>()))}};
 }
 

@@ -8,6 +8,8 @@
 
 #include "gyre/base/clock.h"
 #include "gyre/base/file.h"
+#include "gyre/launch/internal/job_metrics.h"
+#include "gyre/launch/internal/metrics_intake.h"
 #include "gyre/launch/internal/record_log.h"
 #include "gyre/launch/internal/record_reader.h"
 #include "gyre/launch/internal/signals.h"
@@ -39,6 +41,7 @@ class DetachedRun : private RankEvents {
   void note_for_other_hosts(const std::string& line) override;
 
   RankSetOptions with_files(const LaunchSpec& spec);
+  std::optional<MetricsIntake> make_intake();
   void announce() const;
   void wait_for_events();
   void handle_signals();
@@ -55,6 +58,8 @@ class DetachedRun : private RankEvents {
   RecordLog log_;
   Listener listener_;
   SignalSource signals_;
+  std::optional<JobMetrics> metrics_;
+  std::optional<MetricsIntake> intake_;  ///< With metrics_.
   RankSet ranks_;
   std::list<RecordReader> readers_;
   SteadyClock::time_point accepts_from_{};  ///< Later than now after there was no descriptor for a reader.

@@ -5,14 +5,25 @@
 #include <algorithm>
 #include <iterator>
 
+#include "gyre/base/clock.h"
 #include "gyre/base/error.h"
+#include "gyre/launch/internal/run_facts.h"
 
 namespace gyre::launch {
 
-JobMetrics::JobMetrics(const std::filesystem::path& file, const std::vector<std::pair<std::string, std::string>>& facts,
-                       int ranks)
-    : name_(file.string()), ranks_(ranks), writer_(file) {
-  if (!writer_.earlier().empty()) {
+namespace {
+
+/// Of a report, so that it fits into a block.
+constexpr std::size_t kLongestReport = 16'000;
+
+}  // namespace
+
+JobMetrics::JobMetrics(const Options& options, const std::vector<std::pair<std::string, std::string>>& facts)
+    : name_(options.file.string()),
+      ranks_(options.ranks),
+      for_service_(options.for_service),
+      writer_(options.file, options.most_bytes) {
+  if (!writer_.earlier().empty() && !for_service_) {
     words_ = fmt::format("gyre run: {} was that of an earlier job; it is now {}", name_, writer_.earlier().string());
   }
   for (const auto& [key, value] : facts) writer_.note(key, value);
@@ -28,18 +39,71 @@ void JobMetrics::add(std::span<const metrics::Sample> samples) {
       words_ = fmt::format("gyre run: {} is full; some of what the ranks log from here on is left out", name_);
     }
   } catch (const Error& error) {
-    failed_ = true;
-    words_ = fmt::format("gyre run: {}; no metrics are kept from here on", error.what());
+    fail(error.what());
   }
 }
+
+void JobMetrics::fail(const std::string& why) {
+  failed_ = true;
+  words_ = fmt::format("gyre run: {}; no metrics are kept from here on", why);
+}
+
+void JobMetrics::tell(metrics::News news) {
+  if (failed_) return;
+  news.time_us = wall_clock_us();
+  try {
+    writer_.event(to_line(news));
+  } catch (const Error& error) {
+    fail(error.what());
+  }
+}
+
+void JobMetrics::started(int rank, pid_t process, const std::string& role) {
+  tell({.kind = metrics::News::Kind::kStarted, .rank = rank, .process = process, .text = role});
+}
+
+void JobMetrics::ended(const ExitRecord& record) { ended(record.rank, record.status, record.asked_to_end); }
+
+void JobMetrics::ended(int rank, const ExitStatus& status, bool asked) {
+  tell({.kind = metrics::News::Kind::kEnded,
+        .rank = rank,
+        .code = status.code,
+        .signal = status.signal,
+        .asked = asked});
+}
+
+void JobMetrics::lost(const ExitRecord& record) { tell({.kind = metrics::News::Kind::kLost, .rank = record.rank}); }
+
+void JobMetrics::failed(int rank, const std::string& report) {
+  tell({.kind = metrics::News::Kind::kFailed,
+        .rank = rank,
+        .text = for_service_ ? std::string() : report.substr(0, kLongestReport)});
+}
+
+void JobMetrics::stopping(int signal) { tell({.kind = metrics::News::Kind::kStopping, .signal = signal}); }
+
+void JobMetrics::restarting(int number) { tell({.kind = metrics::News::Kind::kRestarting, .code = number}); }
 
 void JobMetrics::finish(int exit_code) {
   if (failed_) return;
   try {
     if (writer_.dropped() > 0) writer_.note("dropped", std::to_string(writer_.dropped()));
     writer_.note("exit_code", std::to_string(exit_code));
+    tell({.kind = metrics::News::Kind::kFinished, .code = exit_code});
   } catch (const Error& error) {
     words_ = fmt::format("gyre run: {}", error.what());
+  }
+}
+
+std::optional<JobMetrics> make_job_metrics(const LaunchOptions& options, int ranks) {
+  if (!options.metrics) return std::nullopt;
+  JobMetrics::Options file{.file = *options.metrics, .ranks = ranks, .for_service = options.metrics_for_service};
+  if (options.metrics_bytes > 0) file.most_bytes = options.metrics_bytes;
+  try {
+    return std::make_optional<JobMetrics>(file, run_facts(options, ranks));
+  } catch (const Error&) {
+    if (!options.metrics_for_service) throw;
+    return std::nullopt;
   }
 }
 

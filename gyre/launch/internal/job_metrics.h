@@ -1,38 +1,62 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "gyre/launch/console.h"
+#include "gyre/launch/watcher.h"
 #include "gyre/metrics/file.h"
+#include "gyre/metrics/news.h"
 #include "gyre/metrics/sample.h"
 
 namespace gyre::launch {
 
-/// The file of `gyre run --metrics`. A disk that fails ends the keeping of metrics, not the job: take_words() says so
-/// once.
-class JobMetrics {
+/// The file of `gyre run --metrics`: what the ranks log, and what becomes of them. A disk that fails ends the keeping
+/// of metrics, not the job: take_words() says so once.
+class JobMetrics final : public JobWatcher {
  public:
-  /// Error for a file that cannot be written. `facts`: see run_facts(). `ranks`: of the job; what is said to come from
-  /// others is left out.
-  JobMetrics(const std::filesystem::path& file, const std::vector<std::pair<std::string, std::string>>& facts,
-             int ranks);
+  struct Options {
+    std::filesystem::path file;
+    std::uint64_t most_bytes = metrics::kMostFileBytes;
+    int ranks = 1;             ///< Of the job; what is said to come from others is left out.
+    bool for_service = false;  ///< As LaunchOptions::metrics_for_service.
+  };
+
+  /// Error for a file that cannot be written. `facts`: see run_facts().
+  JobMetrics(const Options& options, const std::vector<std::pair<std::string, std::string>>& facts);
 
   void add(std::span<const metrics::Sample> samples);
+  void started(int rank, pid_t process, const std::string& role) override;
+  void ended(const ExitRecord& record) override;
+  void ended(int rank, const ExitStatus& status, bool asked);
+  void lost(const ExitRecord& record) override;
+  void failed(int rank, const std::string& report) override;
+  void stopping(int signal) override;
+  void restarting(int number) override;
   /// The job is over.
   void finish(int exit_code);
   /// Sentences that the person should read, each once; mostly empty.
   std::string take_words() { return std::exchange(words_, {}); }
 
  private:
+  void tell(metrics::News news);
+  void fail(const std::string& why);
+
   std::string name_;
   int ranks_;
+  bool for_service_;
   metrics::FileWriter writer_;
   std::string words_;
   bool failed_ = false;
   bool said_full_ = false;
 };
+
+/// Of a job; nothing where nobody wants its metrics. Error as JobMetrics, but for a service's.
+std::optional<JobMetrics> make_job_metrics(const LaunchOptions& options, int ranks);
 
 }  // namespace gyre::launch

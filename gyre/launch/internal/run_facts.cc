@@ -75,15 +75,19 @@ std::string utc(std::time_t time) { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", 
 
 std::vector<std::pair<std::string, std::string>> run_facts(const LaunchOptions& options, int ranks) {
   std::error_code gone;
-  std::vector<std::pair<std::string, std::string>> facts = {
-      {"command", shell_quoted(options.command)},
-      {"folder", std::filesystem::current_path(gone).string()},
+  std::vector<std::pair<std::string, std::string>> facts;
+  if (!options.metrics_for_service) {
+    facts = {{"command", shell_quoted(options.command)}, {"folder", std::filesystem::current_path(gone).string()}};
+  }
+  const std::vector<std::pair<std::string, std::string>> others = {
       {"ranks", std::to_string(ranks - options.servers)},
       {"servers", std::to_string(options.servers)},
       {"host", host_name()},
       {"started", utc(std::time(nullptr))},
       {"gyre", GYRE_VERSION},
   };
+  facts.insert(facts.end(), others.begin(), others.end());
+  if (options.metrics_for_service) return facts;
   auto commit = ask_git(options.environment, {"rev-parse", "--verify", "HEAD"});
   if (!commit) return facts;
   commit->erase(commit->find_last_not_of('\n') + 1);

@@ -158,6 +158,16 @@ Bytes encode_note(std::string_view key, std::string_view value) {
   return with_header(body.result());
 }
 
+Bytes encode_event(std::string_view line) {
+  ByteWriter body;
+  body.u8(static_cast<std::uint8_t>(BlockKind::kEvent));
+  put_text(body, line);
+  if (body.result().size() > kMostBodyBytes) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("an event of {} bytes is too long", line.size()));
+  }
+  return with_header(body.result());
+}
+
 std::optional<std::span<const std::byte>> body_of_first_block(std::span<const std::byte> bytes) {
   if (bytes.size() < kBlockHeader) return std::nullopt;
   ByteReader reader(bytes.first(kBlockHeader), kWhat);
@@ -178,6 +188,9 @@ DecodedBlock decode_block(std::span<const std::byte> body, std::vector<std::stri
     if (!is_name(key)) throw Error(ErrorCode::kCorruptData, fmt::format("{}: not a name", kWhat));
     block.note.emplace(key, take_text(reader, kMostBodyBytes));
     if (reader.remaining() > 0) throw Error(ErrorCode::kCorruptData, fmt::format("{}: more than a note", kWhat));
+  } else if (kind == static_cast<std::uint8_t>(BlockKind::kEvent)) {
+    block.event = take_text(reader, kMostBodyBytes);
+    if (reader.remaining() > 0) throw Error(ErrorCode::kCorruptData, fmt::format("{}: more than an event", kWhat));
   } else if (kind == static_cast<std::uint8_t>(BlockKind::kSamples)) {
     take_names(reader, names);  // Before any view is taken: the vector may move.
     Before before;

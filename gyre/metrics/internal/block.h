@@ -20,7 +20,7 @@ namespace gyre::metrics {
 constexpr std::size_t kBlockHeader = 8;
 constexpr std::size_t kMostBodyBytes = std::size_t{64} << 10;
 
-enum class BlockKind : std::uint8_t { kSamples = 1, kNote = 2 };
+enum class BlockKind : std::uint8_t { kSamples = 1, kNote = 2, kEvent = 3 };
 
 /// The names that earlier blocks have numbered, when blocks are written: 0, 1, … in the order of their appearance.
 using NameNumbers = std::map<std::string, std::uint64_t, std::less<>>;
@@ -37,6 +37,9 @@ EncodedSamples encode_samples(std::span<const Sample> samples, const NameNumbers
 /// Error(kInvalidArgument) if it is too long for a block.
 Bytes encode_note(std::string_view key, std::string_view value);
 
+/// Error(kInvalidArgument) if it is too long for a block.
+Bytes encode_event(std::string_view line);
+
 /// The body of the block that `bytes` begin with; nothing if it is not whole, too large, or fails its checksum.
 std::optional<std::span<const std::byte>> body_of_first_block(std::span<const std::byte> bytes);
 
@@ -44,6 +47,7 @@ std::optional<std::span<const std::byte>> body_of_first_block(std::span<const st
 struct DecodedBlock {
   std::vector<Sample> samples;
   std::optional<std::pair<std::string_view, std::string_view>> note;
+  std::optional<std::string_view> event;
 };
 
 /// `names`: of the blocks before this one, by number; gets the new ones. A kind that is not known is an empty block.

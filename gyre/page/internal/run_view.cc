@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "gyre/base/error.h"
@@ -17,7 +16,6 @@ namespace {
 
 /// Numbers that change with every step are told this often.
 constexpr std::chrono::milliseconds kBetweenTellings{1'000};
-constexpr std::size_t kMostKeptCharts = 256;
 
 }  // namespace
 
@@ -41,11 +39,11 @@ class RunView::Visitor : public metrics::FileVisitor {
 
 RunView::RunView(std::string name, std::filesystem::path metrics, std::filesystem::path logs,
                  std::vector<std::pair<std::string, metrics::Run>> others)
-    : name_(std::move(name)),
-      metrics_file_(std::move(metrics)),
+    : metrics_file_(std::move(metrics)),
       logs_(std::move(logs)),
-      visitor_(std::make_unique<Visitor>(overview_, charts_)) {
-  for (auto& [other, run] : others) charts_.compare_with(std::move(other), std::move(run));
+      job_(std::move(name), Charts::Limits{}),
+      visitor_(std::make_unique<Visitor>(job_.overview, job_.charts)) {
+  for (auto& [other, run] : others) job_.charts.compare_with(std::move(other), std::move(run));
   versions_.job = 1;
   versions_.metrics = 1;
 }
@@ -57,8 +55,8 @@ std::filesystem::path RunView::log_of(int rank) const { return logs_ / fmt::form
 void RunView::hear(const News& news) {
   const MutexLock lock(mutex_);
   const std::uint64_t bytes = news.rank < 0 ? 0 : size_of_log(news.rank);
-  if (news.rank >= 0) log_bytes_[news.rank] = bytes;
-  state_.hear(news, bytes);
+  if (news.rank >= 0) job_.log_bytes[news.rank] = bytes;
+  job_.state.hear(news, bytes);
   ++versions_.job;
 }
 
@@ -69,11 +67,11 @@ std::uint64_t RunView::size_of_log(int rank) const {
 
 void RunView::look() {
   const MutexLock lock(mutex_);
-  for (auto& [rank, bytes] : log_bytes_) {
+  for (auto& [rank, bytes] : job_.log_bytes) {
     const std::uint64_t before = std::exchange(bytes, size_of_log(rank));
     if (before == 0 && bytes > 0) ++versions_.job;  // It has begun.
   }
-  if (metrics_are_unreadable_ || state_.ranks().empty()) return;  // Until then an earlier job's file may lie there.
+  if (metrics_are_unreadable_ || job_.state.ranks().empty()) return;  // Until then an earlier job's file may lie there.
   try {
     if (!reader_) reader_ = std::make_unique<metrics::FileReader>(metrics_file_, *visitor_);
     reader_->read();
@@ -81,8 +79,9 @@ void RunView::look() {
     metrics_are_unreadable_ = true;  // The launcher has said why; logs and ranks are still to be seen.
   }
   const auto now = SteadyClock::now();
-  if (charts_.version() == metrics_seen_ || (now - metrics_told_ < kBetweenTellings && !state_.is_over())) return;
-  metrics_seen_ = charts_.version();
+  if (job_.charts.version() == metrics_seen_ || (now - metrics_told_ < kBetweenTellings && !job_.state.is_over()))
+    return;
+  metrics_seen_ = job_.charts.version();
   metrics_told_ = now;
   ++versions_.metrics;
   ++versions_.job;  // It has the latest of the numbers.
@@ -116,36 +115,22 @@ JobView::Versions RunView::versions() {
 
 std::shared_ptr<const std::string> RunView::job_json() {
   const MutexLock lock(mutex_);
-  if (!job_.text || job_.version != versions_.job) {
-    job_ = {.version = versions_.job,
-            .text = std::make_shared<const std::string>(state_.json(name_, overview_, log_bytes_))};
-  }
-  return job_.text;
+  return job_.job_json(versions_.job);
 }
 
 std::shared_ptr<const std::string> RunView::index_json() {
   const MutexLock lock(mutex_);
-  if (!index_.text || index_.version != versions_.metrics) {
-    index_ = {.version = versions_.metrics, .text = std::make_shared<const std::string>(charts_.index_json(name_))};
-  }
-  return index_.text;
+  return job_.index_json(versions_.metrics);
 }
 
 std::shared_ptr<const std::string> RunView::chart_json(const std::string& name, const ChartRange& range) {
   const MutexLock lock(mutex_);
-  const bool is_whole = std::isinf(range.from) && std::isinf(range.to);
-  if (!is_whole) return std::make_shared<const std::string>(charts_.chart_json(name, range));
-  if (kept_charts_.size() > kMostKeptCharts) kept_charts_.clear();
-  Kept& kept = kept_charts_[name];
-  if (!kept.text || kept.version != versions_.metrics) {
-    kept = {.version = versions_.metrics, .text = std::make_shared<const std::string>(charts_.chart_json(name, range))};
-  }
-  return kept.text;
+  return job_.chart_json(name, range, versions_.metrics);
 }
 
 std::map<int, std::uint64_t> RunView::log_sizes() {
   const MutexLock lock(mutex_);
-  return log_bytes_;
+  return job_.log_bytes;
 }
 
 UniqueFd RunView::open_log(int rank) {

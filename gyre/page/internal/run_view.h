@@ -10,8 +10,7 @@
 
 #include "gyre/base/clock.h"
 #include "gyre/base/thread_annotations.h"
-#include "gyre/metrics/overview.h"
-#include "gyre/page/job_state.h"
+#include "gyre/page/internal/job_texts.h"
 #include "gyre/page/job_view.h"
 
 namespace gyre::page::internal {
@@ -44,32 +43,19 @@ class RunView : public JobView {
  private:
   /// Passes samples and notes on to both who want them.
   class Visitor;
-  /// A text for all who ask, made again when there is news.
-  struct Kept {
-    std::uint64_t version = 0;
-    std::shared_ptr<const std::string> text;
-  };
-
   std::filesystem::path log_of(int rank) const;
   std::uint64_t size_of_log(int rank) const;
 
-  const std::string name_;
   const std::filesystem::path metrics_file_;
   const std::filesystem::path logs_;
   mutable Mutex mutex_;
-  JobState state_ GYRE_GUARDED_BY(mutex_);
-  metrics::Overview overview_ GYRE_GUARDED_BY(mutex_);
-  Charts charts_ GYRE_GUARDED_BY(mutex_);
+  JobTexts job_ GYRE_GUARDED_BY(mutex_);
   std::unique_ptr<Visitor> visitor_ GYRE_GUARDED_BY(mutex_);
   std::unique_ptr<metrics::FileReader> reader_ GYRE_GUARDED_BY(mutex_);
   bool metrics_are_unreadable_ GYRE_GUARDED_BY(mutex_) = false;
-  std::map<int, std::uint64_t> log_bytes_ GYRE_GUARDED_BY(mutex_);
   Versions versions_ GYRE_GUARDED_BY(mutex_);
   std::uint64_t metrics_seen_ GYRE_GUARDED_BY(mutex_) = 0;
   SteadyClock::time_point metrics_told_ GYRE_GUARDED_BY(mutex_);
-  Kept job_ GYRE_GUARDED_BY(mutex_);
-  Kept index_ GYRE_GUARDED_BY(mutex_);
-  std::map<std::string, Kept> kept_charts_ GYRE_GUARDED_BY(mutex_);
   int viewers_ GYRE_GUARDED_BY(mutex_) = 0;
 };
 

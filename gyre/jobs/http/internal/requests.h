@@ -108,5 +108,6 @@ void add_job_routes(Router& router, const Interface& interface);
 void add_event_routes(Router& router, const Interface& interface);
 void add_file_routes(Router& router, const Interface& interface);
 void add_code_routes(Router& router, const Interface& interface);
+void add_run_routes(Router& router, const Interface& interface);
 
 }  // namespace gyre::jobs::http::internal

@@ -31,8 +31,11 @@ std::uint64_t size_of(const std::filesystem::path& path) {
 
 }  // namespace
 
-LogAllowance::LogAllowance(std::vector<std::filesystem::path> files, std::uint64_t most_bytes)
-    : most_bytes_(most_bytes), next_(most_bytes == 0 ? Deadline::never() : Deadline::after(milliseconds(0))) {
+LogAllowance::LogAllowance(std::vector<std::filesystem::path> files, std::uint64_t most_bytes,
+                           std::filesystem::path counted)
+    : most_bytes_(most_bytes),
+      counted_(std::move(counted)),
+      next_(most_bytes == 0 ? Deadline::never() : Deadline::after(milliseconds(0))) {
   for (std::filesystem::path& path : files) files_.push_back({.path = std::move(path)});
 }
 
@@ -43,7 +46,7 @@ bool LogAllowance::enforce() {
     next_ = Deadline::after(kShortestPause);
     return false;
   }
-  std::uint64_t bytes = 0;
+  std::uint64_t bytes = counted_.empty() ? 0 : size_of(counted_);
   for (File& file : files_) bytes += file.kept = size_of(file.path);
   if (bytes <= most_bytes_) {
     const milliseconds pause((most_bytes_ - bytes) / kFastestBytesPerMs);

@@ -13,8 +13,9 @@ namespace gyre::jobs::node::internal {
 /// the files may be longer for a moment. Links in their place are not followed. Not thread-safe.
 class LogAllowance {
  public:
-  /// `most_bytes`: of all files together; 0: any number.
-  LogAllowance(std::vector<std::filesystem::path> files, std::uint64_t most_bytes);
+  /// `most_bytes`: of all files together; 0: any number. `counted`: is one of them, but never cut; its writer has a
+  /// limit of its own, which is lower.
+  LogAllowance(std::vector<std::filesystem::path> files, std::uint64_t most_bytes, std::filesystem::path counted = {});
 
   /// When they have to be looked at again.
   Deadline next() const { return next_; }
@@ -33,6 +34,7 @@ class LogAllowance {
 
   std::vector<File> files_;
   std::uint64_t most_bytes_;
+  std::filesystem::path counted_;
   bool used_up_ = false;
   Deadline next_;
 };

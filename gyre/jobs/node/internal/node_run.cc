@@ -4,6 +4,7 @@
 #include <chrono>
 #include <optional>
 
+#include <algorithm>
 #include <array>
 #include <exception>
 #include <filesystem>
@@ -26,6 +27,7 @@
 #include "gyre/jobs/node/internal/work_files.h"
 #include "gyre/jobs/node/launch_plan.h"
 #include "gyre/jobs/node/mounts.h"
+#include "gyre/metrics/file.h"
 
 namespace gyre::jobs::node::internal {
 
@@ -261,14 +263,26 @@ AttemptEnds NodeRun::run_processes() {
   return failed ? failure_of_job(order(), folders_, environment_of({}).variables, ended) : hold_until_finished();
 }
 
+/// Where the metrics of this node's ranks go: beside their logs, of whose share they get a quarter at most.
+metrics::JobFileOrder NodeRun::metrics_order(const ProcessSet& set) const {
+  const metrics::JobFile file{.attempt = order().attempt_number, .node = order().node};
+  const std::uint64_t share = set.most_log_bytes();
+  return {.path = fs::path(log_folder_) / name_of(file),
+          .most_bytes = share == 0 ? metrics::kMostFileBytes : std::min(metrics::kMostFileBytes, share / 4)};
+}
+
 ProcessSet::Ended NodeRun::run_plan(const NodePlan& plan, const std::vector<NodePlan>& plans) {
   const fs::path socket = folders_.socket("ranks");
   ProcessSet set(task_, journal_, commands_, socket);
+  const metrics::JobFileOrder metrics = metrics_order(set);
+  set.count_metrics(metrics.path);
   for (const ProcessPlan& process : plan.processes) {
-    const JobEnvironment environment = environment_of(process.variables);
+    JobEnvironment environment = environment_of(process.variables);
     for (const auto& sentence : unset_names("the command line", process.shell_line, environment.variables)) {
       if (set.processes().empty()) journal_.note(sentence);
     }
+    // Where `gyre launch` starts no ranks, `gyre run` does, if anybody.
+    if (!plan.ranks) environment.variables[metrics::kJobFileVariable] = text_of(metrics);
     Started started = started_process(process.shell_line, plan.ranks, environment.variables);
     started.role = process.role;
     started.index = process.index;
@@ -279,7 +293,11 @@ ProcessSet::Ended NodeRun::run_plan(const NodePlan& plan, const std::vector<Node
             process.server);
   }
   Json specification = launch_specification(set.processes(), socket, work_folder(order(), folders_));
-  if (plan.ranks) add_ranks(specification, order(), plans);
+  if (plan.ranks) {
+    add_ranks(specification, order(), plans);
+    specification["metrics"] = metrics.path.string();
+    specification["metrics_bytes"] = metrics.most_bytes;
+  }
   const auto ended =
       set.run(specification, specification.contains("job") ? plan.first_rank : 0, [&] { begun_ = true; });
   if (const std::string missing = text_noted(folders_.missing_output(), ::geteuid()); !missing.empty())

@@ -11,6 +11,7 @@
 #include "gyre/jobs/node/internal/node_probe.h"
 #include "gyre/jobs/node/internal/process_set.h"
 #include "gyre/jobs/node/job_environment.h"
+#include "gyre/metrics/job_file.h"
 
 namespace gyre::jobs::node::internal {
 
@@ -36,6 +37,7 @@ class NodeRun {
   void find_facts();
   void wait_for_others();
   AttemptEnds run_processes();
+  metrics::JobFileOrder metrics_order(const ProcessSet& set) const;
   ProcessSet::Ended run_plan(const NodePlan& plan, const std::vector<NodePlan>& plans);
   AttemptEnds hold_until_finished();
   /// After a server of this node has failed: whether the workers of all nodes are done. Waits a few seconds for the

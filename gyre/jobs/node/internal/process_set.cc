@@ -142,13 +142,16 @@ void ProcessSet::obey(LaunchedSet& set) {
   stop_asked_ = true;
 }
 
-LogAllowance ProcessSet::allowance_of_logs() const {
+std::uint64_t ProcessSet::most_log_bytes() const {
   // The setup task is the administrator's.
   const std::uint64_t bytes = task_.kind == AttemptTask::Kind::kSetup ? 0 : journal_.order().log_bytes;
+  return bytes == 0 ? 0 : std::max<std::uint64_t>(bytes / journal_.order().nodes.size(), 1);
+}
+
+LogAllowance ProcessSet::allowance_of_logs() const {
   std::vector<fs::path> paths;
   for (const LogFiles& files : logs_) paths.insert(paths.end(), {files.stdout_file, files.stderr_file});
-  const std::uint64_t nodes = journal_.order().nodes.size();
-  return {std::move(paths), bytes == 0 ? 0 : std::max<std::uint64_t>(bytes / nodes, 1)};
+  return {std::move(paths), most_log_bytes(), metrics_};
 }
 
 void ProcessSet::keep_within(LogAllowance& allowance) {

@@ -50,6 +50,10 @@ class ProcessSet {
   /// succeeded and the service says that nobody needs it any more.
   void add(Started process, const LogFiles& logs, bool server = false);
   std::vector<Started>& processes() { return processes_; }
+  /// Its launcher, or one that its processes start, keeps their metrics in `file`, which counts with the logs.
+  void count_metrics(std::filesystem::path file) { metrics_ = std::move(file); }
+  /// This node's part of what the logs of the job may have; 0: any number.
+  std::uint64_t most_log_bytes() const;
 
   /// Starts the set, or finds the one that a process before us has started, and reads its records until it has
   /// finished. `specification` comes of processes(). `first_rank`: the first process's number in the records.
@@ -79,6 +83,7 @@ class ProcessSet {
   const std::filesystem::path socket_;
   std::vector<Started> processes_;
   std::vector<LogFiles> logs_;
+  std::filesystem::path metrics_;
   std::vector<bool> servers_;
   std::size_t first_rank_ = 0;
   std::size_t succeeded_ = 0;  ///< Of those that are no servers.

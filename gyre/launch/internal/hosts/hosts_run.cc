@@ -13,7 +13,6 @@
 #include "gyre/base/process.h"
 #include "gyre/launch/internal/hosts/description.h"
 #include "gyre/launch/internal/report.h"
-#include "gyre/launch/internal/run_facts.h"
 #include "gyre/launch/internal/service_notes.h"
 
 namespace gyre::launch {
@@ -38,7 +37,7 @@ HostsRun::HostsRun(const HostsOptions& options)
     size_ += host.slots + static_cast<int>(host.servers.size());
   }
   statuses_.resize(static_cast<std::size_t>(size_));
-  if (options.job.metrics) metrics_.emplace(*options.job.metrics, run_facts(options.job, size_), size_);
+  metrics_ = make_job_metrics(options.job, size_);
 }
 
 LaunchResult HostsRun::run() {
@@ -101,6 +100,10 @@ void HostsRun::describe_job() {
     members_[node]->agent.tell(describe(options_, place, node));
   }
   described_ = true;
+  for (int rank = 0; metrics_ && rank < size_; ++rank) {
+    const bool is_server = rank >= size_ - options_.job.servers;
+    metrics_->started(rank, 0, is_server ? "server" : options_.job.role);  // Their hosts know the processes.
+  }
 }
 
 void HostsRun::watch() {
@@ -192,6 +195,7 @@ void HostsRun::keep_metrics(Member& member, const std::string& blocks) {
 
 void HostsRun::rank_ended(Member& member, const FromAgent::Ended& ended) {
   statuses_[static_cast<std::size_t>(ended.rank)] = ended.status;
+  if (metrics_) metrics_->ended(ended.rank, ended.status, ended.asked_to_end);
   if (ended.status.success()) {
     failures_.ended_well(ended.rank);
     finished_.emplace_back(ended.rank, SteadyClock::now());
@@ -231,6 +235,7 @@ void HostsRun::handle_signals() {
       kill_at_ = SteadyClock::now() + kKillFarewellTime;
     } else {
       stop_signal_ = signal;
+      if (metrics_) metrics_->stopping(*signal);
       if (*signal == SIGINT && described_) {
         output_.say(interrupt_words(options_.job.grace, output_.is_terminal(Stream::kStderr)));
       }
@@ -313,6 +318,7 @@ LaunchResult HostsRun::conclude() {
   } else if (first_) {
     result.exit_code = first_->status.shell_code();
     result.first_failed_rank = first_->rank;
+    if (metrics_) metrics_->failed(first_->rank, "");
     if (const auto told = report()) {
       output_.say(failure_block(*told, options_.job.colour && output_.is_terminal(Stream::kStderr)));
     } else {

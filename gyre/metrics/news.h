@@ -5,9 +5,9 @@
 #include <string>
 #include <string_view>
 
-namespace gyre::page {
+namespace gyre::metrics {
 
-/// What a launcher says of its job to the process that shows it: a line of JSON each.
+/// What a launcher says of its job to those who show it: a line of JSON each, in a pipe or in the job's metrics file.
 struct News {
   enum class Kind : std::uint8_t {
     kStarted,     ///< `rank` is `process`, in the role `text`.
@@ -33,4 +33,4 @@ std::string to_line(const News& news);
 /// Without the newline; nothing for any other line.
 std::optional<News> parse_news(std::string_view line);
 
-}  // namespace gyre::page
+}  // namespace gyre::metrics

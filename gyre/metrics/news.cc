@@ -1,23 +1,21 @@
-#include "gyre/page/news.h"
+#include "gyre/metrics/news.h"
 
 #include <nlohmann/json.hpp>
 
-#include "gyre/page/internal/json.h"
-
-namespace gyre::page {
+namespace gyre::metrics {
 
 using Json = nlohmann::json;
 
 std::string to_line(const News& news) {
-  return internal::text_of({{"kind", static_cast<int>(news.kind)},
-                            {"rank", news.rank},
-                            {"process", news.process},
-                            {"code", news.code},
-                            {"signal", news.signal},
-                            {"asked", news.asked},
-                            {"time_us", news.time_us},
-                            {"text", news.text}}) +
-         "\n";
+  const Json json = {{"kind", static_cast<int>(news.kind)},
+                     {"rank", news.rank},
+                     {"process", news.process},
+                     {"code", news.code},
+                     {"signal", news.signal},
+                     {"asked", news.asked},
+                     {"time_us", news.time_us},
+                     {"text", news.text}};
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 std::optional<News> parse_news(std::string_view line) {
@@ -38,4 +36,4 @@ std::optional<News> parse_news(std::string_view line) {
   }
 }
 
-}  // namespace gyre::page
+}  // namespace gyre::metrics
