@@ -1,8 +1,9 @@
 // What a person does with the page of a job server (`gyre page`), in Debian's Chromium:
 //
-//   node service_checks.mjs MODULES LINK JOB_FILE SERVER_PID RESTART
+//   node service_checks.mjs MODULES LINK JOB_FILE SERVER_PID RESTART TRAINING
 //
-// JOB_FILE: writes "line N" each second and an output file, until it is stopped. RESTART: a file whose appearance asks
+// JOB_FILE: writes "line N" each second and an output file, until it is stopped. TRAINING: a job file of two ranks that
+// log "train/loss" until they are ended. RESTART: a file whose appearance asks
 // the test for a new server after this script has killed SERVER_PID. A line of JSON for each check, {"check", "problem"}.
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -10,7 +11,7 @@ import { createRequire } from "node:module";
 import { join } from "node:path";
 import { open_browser, run_checks, until } from "./checks.mjs";
 
-const [modules, link, job_file, server, restart] = process.argv.slice(2);
+const [modules, link, job_file, server, restart, training] = process.argv.slice(2);
 const require = createRequire(join(modules, "x.js"));
 
 const MARKUP = "<img src=x onerror=document.title=1>";
@@ -19,10 +20,11 @@ const faults = [];
 page.on("pageerror", (error) => faults.push(String(error)));
 
 const badge = page.locator(".badge").first();
+const ranks = page.locator(".rank");
 const last_line = async () => Number(/line (\d+)/.exec((await page.locator(".line").last().textContent()) ?? "")?.[1] ?? -1);
 
-async function submit(name) {
-  await page.getByLabel(/Submit a job file/).setInputFiles(job_file);
+async function submit(name, file = job_file) {
+  await page.getByLabel(/Submit a job file/).setInputFiles(file);
   await page.getByLabel("Name").fill(name);
   await page.getByRole("button", { name: "Submit", exact: true }).click();
   await page.getByRole("heading", { level: 1, name }).waitFor();
@@ -106,6 +108,44 @@ const checks = {
     await page.getByLabel("Name").fill("third");
     await page.getByRole("button", { name: "Submit", exact: true }).click();
     await page.getByRole("heading", { level: 1, name: "third" }).waitFor();
+  },
+
+  async the_ranks_of_a_job_are_seen() {
+    for (const name of ["second", "third"]) {  // The only node is wanted.
+      await page.getByRole("link", { name: "Jobs" }).click();
+      await page.getByRole("link", { name, exact: true }).click();
+      await page.getByRole("heading", { level: 1, name }).waitFor();
+      await page.getByRole("button", { name: "Stop" }).click();
+      await page.getByRole("button", { name: "Yes, stop it" }).click();
+    }
+    await page.getByRole("link", { name: "Jobs" }).click();
+    await submit("train", training);
+    await until("both run", async () => (await ranks.count()) === 2 && (await page.locator(".rank.running").count()) === 2);
+    await until("a step", async () => /step \d+/.test(await ranks.first().getAttribute("aria-label")));
+    assert.equal(await page.getByRole("link", { name: /\.metrics/ }).count(), 0);
+  },
+
+  async its_charts_are_drawn_and_grow() {
+    const plot = page.getByRole("region", { name: "train/loss" }).getByRole("img");
+    await until("it has both ranks", async () => /rank 0: ends at .*rank 1: ends at/.test(await plot.getAttribute("aria-label")));
+    assert.ok((await page.getByRole("region", { name: "train/loss" }).locator("canvas").count()) > 0);
+    const before = await plot.getAttribute("aria-label");
+    await until("it has grown", async () => (await plot.getAttribute("aria-label")) !== before);
+  },
+
+  async axe_finds_no_barrier_among_ranks_and_charts() {
+    const found = await page.evaluate(() => axe.run({ resultTypes: ["violations"] }));
+    const bad = found.violations.filter(({ impact }) => ["serious", "critical"].includes(impact));
+    assert.deepEqual(bad.map(({ id, nodes }) => [id, nodes.map(({ html }) => html)]), []);
+  },
+
+  async a_killed_rank_of_a_job_is_named_first() {
+    const label = await page.locator('[data-rank="1"]').getAttribute("aria-label");
+    process.kill(Number(/process (\d+)/.exec(label)[1]), "SIGKILL");
+    await page.locator(".verdict", { hasText: "rank 1 was killed by SIGKILL; it failed first" }).waitFor();
+    assert.match(await ranks.first().getAttribute("aria-label"), /^rank 1, failed: was killed by SIGKILL/);
+    await until("the job has failed", async () => (await badge.textContent()) === "failed, exit code 137");
+    assert.deepEqual(faults, []);
   },
 };
 

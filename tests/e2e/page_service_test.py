@@ -4,7 +4,9 @@ The checks are in tests/browser/service_checks.mjs, and each is an item here."""
 from __future__ import annotations
 
 import json
+import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -13,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from job_server import JobServer
+from other_user import PYTHON as OTHER_USERS_PYTHON
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SCRIPT = ROOT / "tests" / "browser" / "service_checks.mjs"
@@ -29,6 +32,26 @@ PROPERTIES = {
     "outputDirectories": [{"id": "RESULTS", "pathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/external"}],
     "customToolkitSettings": {"commandLine": WORK},
 }
+TRAINING = """
+import time, gyre
+for step in range(100_000):
+    gyre.log({"train/loss": 1 / (step + 1)}, step=step, every_rank=True)
+    time.sleep(0.02)
+"""
+
+
+def training_file(folder: Path) -> Path:
+    """Which names its program in a line, because the job's account cannot look into `folder`."""
+    python = OTHER_USERS_PYTHON if os.geteuid() == 0 else sys.executable
+    file = folder / "train.json"
+    properties = {
+        "nodeCount": 1,
+        "stdOutErrPathPrefix": "$AZ_BATCHAI_JOB_TEMP_DIR",
+        "environmentVariables": [{"name": "PYTHONPATH", "value": str(ROOT / "python")}],
+        "customToolkitSettings": {"commandLine": f'"$GYRE_PROGRAM" run -n 2 -- {python} -c {shlex.quote(TRAINING)}'},
+    }
+    file.write_text(json.dumps({"properties": properties}))
+    return file
 
 
 def link_of(page: subprocess.Popen[str]) -> str:
@@ -56,6 +79,7 @@ def problems(gyre: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[d
         assert server.process is not None
         restart = folder / "restart"
         words = [str(word) for word in (SCRIPT, MODULES, link_of(page), job_file, server.process.pid, restart)]
+        words.append(str(training_file(folder)))
         checks = subprocess.Popen(["node", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         deadline = time.monotonic() + LONGEST_SECONDS
         while not restart.exists() and checks.poll() is None and time.monotonic() < deadline:

@@ -2,7 +2,8 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 
-import { type Axis, type ChartData, type Line, type Run, type Source, begun, linesOf, shown, shownBytes, smooth } from "./data";
+import { type Axis, type ChartData, type Line, type Run, type Source, begun, linesOf, shown, shownBytes } from "./data";
+import { Table } from "./table";
 
 export interface Look {
   axis: Axis;
@@ -24,6 +25,8 @@ const MOST_LEGENDS = 8;
 const BETWEEN_FETCHES_MS = 2_000;
 /** Zooming settles first, then the points between are fetched. */
 const BEFORE_DETAIL_MS = 200;
+/** A slider that has not moved for so long has come to rest. */
+const AT_REST_MS = 200;
 
 /** The same in all charts: by rank, and where runs are compared, by run first. */
 function colourOf(line: Line): string {
@@ -40,7 +43,14 @@ function showTheLast(plot: uPlot): void {
   plot.setLegend({ idxs: last }, false);
 }
 
-function optionsOf(name: string, lines: Line[], look: Look, width: number, zoomTo: (zoom: Zoom | null) => void): uPlot.Options {
+function optionsOf(
+  name: string,
+  lines: Line[],
+  look: Look,
+  width: number,
+  zoomTo: (zoom: Zoom | null) => void,
+  alone: (line: number) => number[],
+): uPlot.Options {
   const written = (value: number) => (name.endsWith("_bytes") ? shownBytes(value) : shown(value));
   const text = look.dark ? "#c9d1d9" : "#3b4148";
   const grid = { stroke: look.dark ? "#30363d" : "#e3e6e9", width: 1 };
@@ -75,31 +85,13 @@ function optionsOf(name: string, lines: Line[], look: Look, width: number, zoomT
       ...lines.map((line) => ({
         label: line.label,
         stroke: colourOf(line),
-        width: 1.5,
-        points: { show: line.x.length === 1 },
+        // Of many lines, thin ones: without a GPU most of the time goes into their edges.
+        width: lines.length <= MOST_LEGENDS ? 1.5 : 1,
+        points: { show: false, filter: (_: uPlot, series: number) => alone(series - 1) },
         value: (_: uPlot, value: number | null) => (value === null ? "–" : written(value)),
       })),
     ],
   };
-}
-
-/** All lines over the places of all. */
-function tableOf(lines: Line[]): uPlot.AlignedData {
-  if (lines.length === 0) return [[]];
-  const modes: uPlot.JoinNullMode[][] = lines.map(() => [0, 2]); // What was not a number stays a gap.
-  return uPlot.join(lines.map((line): uPlot.AlignedData => [line.x, line.y]), modes);
-}
-
-/** The table as it is drawn. */
-function drawn([places, ...columns]: uPlot.AlignedData, look: Look): uPlot.AlignedData {
-  return [
-    places,
-    ...columns.map((column) => {
-      const values = smooth(column as (number | null | undefined)[], look.smoothing);
-      // No logarithm of what is not positive.
-      return look.logarithmic ? values.map((value) => (typeof value === "number" && value <= 0 ? null : value)) : values;
-    }),
-  ];
 }
 
 /** What is zoomed to, of all that there is. */
@@ -112,7 +104,14 @@ function extent(data: uPlot.AlignedData): Zoom {
 class Drawing {
   zoom: Zoom | null = null;
   #plot: uPlot | null = null;
-  #lines = "";
+  #names = "";
+  #lines: Line[] = [];
+  #table: Table = Table.of([]);
+  #drawn: Table = this.#table;
+  #coarse: { zoom: Zoom | null; table: Table | null } | null = null;
+  #smoothing = 0;
+  #frame = 0;
+  #rest = 0;
 
   constructor(
     private readonly name: string,
@@ -120,14 +119,37 @@ class Drawing {
     private readonly zoomTo: (zoom: Zoom | null) => void,
   ) {}
 
-  /** `table`: of the lines. */
-  show(lines: Line[], table: uPlot.AlignedData, look: Look): void {
-    const data = drawn(table, look);
-    const names = JSON.stringify(lines.map((line) => [line.label, line.x.length === 1]));
-    if (this.#plot === null || names !== this.#lines) {
+  show(lines: Line[], look: Look): void {
+    const moves = lines === this.#lines && look.smoothing !== this.#smoothing;
+    this.#smoothing = look.smoothing;
+    if (lines !== this.#lines) {
+      this.#lines = lines;
+      this.#table = Table.of(lines);
+      this.#coarse = null;
+    }
+    clearTimeout(this.#rest);
+    if (!moves) return this.#draw(this.#table, look);
+    // Once a frame, however often the slider says that it has moved.
+    cancelAnimationFrame(this.#frame);
+    this.#frame = requestAnimationFrame(() => {
+      if (this.#coarse?.zoom !== this.zoom || this.#coarse === null) {
+        this.#coarse = { zoom: this.zoom, table: Table.coarse(lines, this.zoom) };
+      }
+      const coarse = this.#coarse.table;
+      if (coarse !== null) this.#rest = setTimeout(() => this.#draw(this.#table, look), AT_REST_MS);
+      this.#draw(coarse ?? this.#table, look);
+    });
+  }
+
+  #draw(table: Table, look: Look): void {
+    this.#drawn = table;
+    const data = [table.places, ...table.fill(look.smoothing, look.logarithmic)] as uPlot.AlignedData;
+    const names = JSON.stringify(this.#lines.map((line) => line.label));
+    if (this.#plot === null || names !== this.#names) {
       this.#plot?.destroy();
-      this.#lines = names;
-      this.#plot = new uPlot(optionsOf(this.name, lines, look, this.target.clientWidth, this.zoomTo), data, this.target);
+      this.#names = names;
+      const alone = (line: number) => this.#drawn.alone[line] ?? [];
+      this.#plot = new uPlot(optionsOf(this.name, this.#lines, look, this.target.clientWidth, this.zoomTo, alone), data, this.target);
     } else {
       this.#plot.setData(data, this.zoom === null);
     }
@@ -154,6 +176,8 @@ class Drawing {
   }
 
   destroy(): void {
+    clearTimeout(this.#rest);
+    cancelAnimationFrame(this.#frame);
     this.#plot?.destroy();
   }
 
@@ -230,7 +254,6 @@ export function Chart({ source, name, version, runs, look }: {
   }, []);
   useEffect(() => setZoom(null), [look.axis]);
   const words = useMemo(() => describe(name, whole), [name, whole]);
-  const table = useMemo(() => tableOf(lines), [lines]);
   // Smoothing changes with every movement of its slider: the chart stays, and has other values.
   const { axis, logarithmic, dark } = look;
   useEffect(() => {
@@ -242,8 +265,8 @@ export function Chart({ source, name, version, runs, look }: {
   useEffect(() => {
     if (place.current === null || lines.length === 0 || !inView) return;
     drawing.current ??= new Drawing(name, place.current, setZoom);
-    drawing.current.show(lines, table, look);
-  }, [lines, table, look, inView]);
+    drawing.current.show(lines, look);
+  }, [lines, look, inView]);
   useEffect(() => drawing.current?.apply(zoom), [zoom, axis, logarithmic, dark]);
 
   const button = (sign: string, words: string, act: () => void, disabled = false) => (

@@ -118,19 +118,6 @@ function finite(value: Value): number | null {
   return typeof value === "number" ? value : null;
 }
 
-/** Exponential moving average, with the weight of the first values put right; 0: none. Where there is no value, none. */
-export function smooth<None extends null | undefined>(values: (number | None)[], weight: number): (number | None)[] {
-  if (weight === 0) return values;
-  let sum = 0;
-  let weights = 0;
-  return values.map((value) => {
-    if (value === null || value === undefined) return value;
-    sum = sum * weight + value * (1 - weight);
-    weights = weights * weight + (1 - weight);
-    return sum / weights;
-  });
-}
-
 /** When a run began, by its own note or else by the first that a chart has of it. */
 export function begun(runs: Run[], chart: ChartData, run: number): number {
   const noted = Date.parse(runs[run]?.notes["started"] ?? "") / 1000;

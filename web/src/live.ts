@@ -1,44 +1,34 @@
-// A job that runs, by the routes of gyre/page/routes.h. What has come stays when the job can no longer be asked.
+// A job that runs, by the routes of gyre/page/routes.h: that of `gyre run --page`, which sends what is new, or one of a
+// job server, which is asked again and again. What has come stays when the job can no longer be asked.
 import type { ChartData, Connection, Index, Job, Range, Source, State } from "./data";
 
-const ROUTES = "/api";
+const POLL_MS = 2_000;
+/** Of a job that is over: it may be tried again. */
+const POLL_OVER_MS = 10_000;
 /** Of each log this much is fetched when the job ends, for whoever looks at another rank afterwards. */
 const LAST_BYTES = 65_536;
 const MOST_LAST_LOGS = 64;
 const OVER: Job["state"][] = ["ended", "failed", "stopped"];
-
-async function ask(path: string, options: RequestInit = {}): Promise<Response> {
-  const answer = await fetch(ROUTES + path, options);
-  if (!answer.ok) throw new Error(`${path}: ${answer.status}`);
-  return answer;
-}
 
 interface Piece {
   at: number;
   bytes: Uint8Array;
 }
 
-class LiveSource implements Source {
+abstract class RoutesSource implements Source {
   readonly live = true;
   #state: State = { index: { runs: [], charts: [] }, job: null, logs: new Map(), metrics: 0, connection: "connecting" };
   #watchers = new Set<() => void>();
   #charts = new Map<string, ChartData>();
-  #lastLogs = new Map<number, Piece>();
+  readonly lastLogs = new Map<number, Piece>();
   #told = false;
-  #events = new EventSource(`${ROUTES}/live`);
 
-  constructor() {
-    const on = (name: string, take: (data: string) => void) =>
-      this.#events.addEventListener(name, (event) => take((event as MessageEvent<string>).data));
-    on("job", (data) => this.#takeJob(JSON.parse(data) as Job));
-    on("metrics", (data) => void this.#takeMetrics(Number(data)));
-    on("logs", (data) => {
-      const logs = new Map(this.#state.logs);
-      for (const [rank, bytes] of Object.entries(JSON.parse(data) as Record<string, number>)) logs.set(Number(rank), bytes);
-      this.#change({ logs });
-    });
-    this.#events.onopen = () => this.#change({ connection: "live" });
-    this.#events.onerror = () => this.#lose();
+  constructor(private readonly routes: string) {}
+
+  async ask(path: string, options: RequestInit = {}): Promise<Response> {
+    const answer = await fetch(this.routes + path, options);
+    if (!answer.ok) throw new Error(`${path}: ${answer.status}`);
+    return answer;
   }
 
   state(): State {
@@ -61,7 +51,7 @@ class LiveSource implements Source {
       query.set("from", String(range.from));
       query.set("to", String(range.to));
     }
-    const chart = (await (await ask(`/chart?${query.toString()}`)).json()) as ChartData;
+    const chart = (await (await this.ask(`/chart?${query.toString()}`)).json()) as ChartData;
     if (range === undefined) this.#charts.set(name, chart);
     return chart;
   }
@@ -69,10 +59,10 @@ class LiveSource implements Source {
   async log(rank: number, from: number, to: number): Promise<Piece> {
     if (to <= from) return { at: from, bytes: new Uint8Array() };
     try {
-      const answer = await ask(`/ranks/${rank}/log`, { headers: { Range: `bytes=${from}-${to - 1}` } });
+      const answer = await this.ask(`/ranks/${rank}/log`, { headers: { Range: `bytes=${from}-${to - 1}` } });
       return { at: from, bytes: new Uint8Array(await answer.arrayBuffer()) };
     } catch (error) {
-      const last = this.#lastLogs.get(rank);
+      const last = this.lastLogs.get(rank);
       const begin = last === undefined ? to : Math.max(from, last.at);
       if (last === undefined || begin >= to) throw error;
       return { at: begin, bytes: last.bytes.subarray(begin - last.at, to - last.at) };
@@ -80,11 +70,11 @@ class LiveSource implements Source {
   }
 
   async newLink(): Promise<string> {
-    const { path } = (await (await ask("/links", { method: "POST" })).json()) as { path: string };
+    const { path } = (await (await this.ask("/links", { method: "POST" })).json()) as { path: string };
     return location.origin + path;
   }
 
-  #change(part: Partial<State>): void {
+  protected change(part: Partial<State>): void {
     this.#state = { ...this.#state, ...part };
     if (this.#told) return;
     this.#told = true;
@@ -95,41 +85,106 @@ class LiveSource implements Source {
     }, 16);
   }
 
-  #lose(): void {
-    const refused = this.#events.readyState === EventSource.CLOSED;
-    const connection: Connection = refused ? "refused" : "lost";
-    if (this.#state.connection !== "over") this.#change({ connection });
-  }
-
-  #takeJob(job: Job): void {
-    const over = OVER.includes(job.state);
-    this.#change({ job, ...(over ? { connection: "over" as const } : {}) });
-    if (!over) return;
-    this.#events.close();
-    void this.#fetchTheLast(job);
-  }
-
-  async #takeMetrics(version: number): Promise<void> {
+  protected async takeMetrics(version: number): Promise<void> {
     try {
-      const index = (await (await ask("/index")).json()) as Index;
-      this.#change({ index, metrics: version });
+      const index = (await (await this.ask("/index")).json()) as Index;
+      this.change({ index, metrics: version });
     } catch {
       // The stream says so too.
     }
   }
 
+  protected takeLogs(sizes: Record<string, number>): void {
+    const logs = new Map(this.#state.logs);
+    for (const [rank, bytes] of Object.entries(sizes)) logs.set(Number(rank), bytes);
+    this.change({ logs });
+  }
+}
+
+class LiveSource extends RoutesSource {
+  #events: EventSource;
+
+  constructor(routes: string) {
+    super(routes);
+    this.#events = new EventSource(`${routes}/live`);
+    const on = (name: string, take: (data: string) => void) =>
+      this.#events.addEventListener(name, (event) => take((event as MessageEvent<string>).data));
+    on("job", (data) => this.#takeJob(JSON.parse(data) as Job));
+    on("metrics", (data) => void this.takeMetrics(Number(data)));
+    on("logs", (data) => this.takeLogs(JSON.parse(data) as Record<string, number>));
+    this.#events.onopen = () => this.change({ connection: "live" });
+    this.#events.onerror = () => this.#lose();
+  }
+
+  #lose(): void {
+    const refused = this.#events.readyState === EventSource.CLOSED;
+    const connection: Connection = refused ? "refused" : "lost";
+    if (this.state().connection !== "over") this.change({ connection });
+  }
+
+  #takeJob(job: Job): void {
+    const over = OVER.includes(job.state);
+    this.change({ job, ...(over ? { connection: "over" as const } : {}) });
+    if (!over) return;
+    this.#events.close();
+    void this.#fetchTheLast(job);
+  }
+
   async #fetchTheLast(job: Job): Promise<void> {
-    await this.#takeMetrics(this.#state.metrics + 1);
-    const charts = this.#state.index.charts.map(({ name }) => this.chart(name));
+    await this.takeMetrics(this.state().metrics + 1);
+    const charts = this.state().index.charts.map(({ name }) => this.chart(name));
     const logs = job.ranks.slice(0, MOST_LAST_LOGS).map(async ({ rank, log_end }) => {
-      const end = log_end ?? this.#state.logs.get(rank) ?? 0;
-      this.#lastLogs.set(rank, await this.log(rank, Math.max(0, end - LAST_BYTES), end));
+      const end = log_end ?? this.state().logs.get(rank) ?? 0;
+      this.lastLogs.set(rank, await this.log(rank, Math.max(0, end - LAST_BYTES), end));
     });
     await Promise.allSettled([...charts, ...logs]);
-    this.#change({ metrics: this.#state.metrics + 1 });
+    this.change({ metrics: this.state().metrics + 1 });
+  }
+}
+
+/** What `/now` answers. */
+interface Now {
+  job: Job;
+  metrics: number;
+  logs: Record<string, number>;
+  over: boolean;
+}
+
+class PolledSource extends RoutesSource {
+  #version = -1;
+
+  /** Until it is ended. */
+  follow(): () => void {
+    let ended = false;
+    let timer = 0;
+    const look = async () => {
+      let again = POLL_MS;
+      if (document.visibilityState === "visible") {
+        try {
+          const now = (await (await this.ask("/now")).json()) as Now;
+          this.takeLogs(now.logs);
+          this.change({ job: now.job, connection: now.over ? "over" : "live" });
+          if (now.metrics !== this.#version) await this.takeMetrics((this.#version = now.metrics));
+          if (now.over) again = POLL_OVER_MS;
+        } catch {
+          this.change({ connection: "lost" });
+        }
+      }
+      if (!ended) timer = setTimeout(() => void look(), again);
+    };
+    void look();
+    return () => {
+      ended = true;
+      clearTimeout(timer);
+    };
   }
 }
 
 export function liveSource(): Source {
-  return new LiveSource();
+  return new LiveSource("/api");
+}
+
+/** `path`: of the job, in the server's interface. */
+export function polledSource(path: string): PolledSource {
+  return new PolledSource(`/service${path}/run`);
 }

@@ -1,125 +1,17 @@
 import { render } from "preact";
-import { useCallback, useEffect, useMemo, useState } from "preact/hooks";
+import { useCallback, useEffect, useState } from "preact/hooks";
 
-import { Chart, type Look } from "./chart";
-import { type ChangeChoice, type Choice, useChoice } from "./choice";
-import { type Connection, type Job, type Rank, type Run, type Source, type State, inOrder } from "./data";
+import { Charts, RunCard, useSource } from "./charts";
+import { type ChangeChoice, useChoice } from "./choice";
+import type { Connection, Job, Rank, Source, State } from "./data";
 import { embeddedSource } from "./embedded";
 import { Events } from "./events";
 import { liveSource } from "./live";
 import { Log } from "./log";
 import { type ReadLog, findInLog } from "./log_window";
-import { Ranks } from "./ranks";
+import { Ranks, verdict } from "./ranks";
 import { Service } from "./service";
 import "./style.css";
-
-function useDark(): boolean {
-  const query = useMemo(() => matchMedia("(prefers-color-scheme: dark)"), []);
-  const [dark, setDark] = useState(query.matches);
-  useEffect(() => {
-    const change = () => setDark(query.matches);
-    query.addEventListener("change", change);
-    return () => query.removeEventListener("change", change);
-  }, [query]);
-  return dark;
-}
-
-function useSource(source: Source): State {
-  const [state, setState] = useState(source.state());
-  useEffect(() => source.watch(() => setState(source.state())), [source]);
-  return state;
-}
-
-function endOf(run: Run): string {
-  const code = run.notes["exit_code"];
-  if (code === undefined) return "did not end, or goes on";
-  return code === "0" ? "ended well" : `ended with exit code ${code}`;
-}
-
-function RunCard({ run }: { run: Run }) {
-  const { command, started, git_diff, exit_code, ...facts } = run.notes;
-  const when = started === undefined ? "" : new Date(started).toLocaleString();
-  return (
-    <article class="run">
-      <h2>{run.name}</h2>
-      <p class={exit_code === "0" ? "state good" : "state"}>{[endOf(run), when].filter((word) => word !== "").join(" · ")}</p>
-      {command !== undefined && <pre tabIndex={0}>{command}</pre>}
-      <dl>
-        {Object.entries(facts).map(([key, value]) => (
-          <div key={key}>
-            <dt>{key.replaceAll("_", " ")}</dt>
-            <dd>{value}</dd>
-          </div>
-        ))}
-      </dl>
-      {git_diff !== undefined && (
-        <details>
-          <summary>What differs from the commit</summary>
-          <pre tabIndex={0}>{git_diff}</pre>
-        </details>
-      )}
-    </article>
-  );
-}
-
-function Controls({ choice, change }: { choice: Choice; change: ChangeChoice }) {
-  return (
-    <form class="controls" aria-label="Charts" onSubmit={(event) => event.preventDefault()}>
-      <label>
-        Find
-        <input type="search" value={choice.find} onInput={(event) => change({ find: event.currentTarget.value })} />
-      </label>
-      <label>
-        Smoothing
-        <input
-          type="range"
-          min="0"
-          max="0.99"
-          step="0.01"
-          value={choice.smoothing}
-          onInput={(event) => change({ smoothing: Number(event.currentTarget.value) })}
-        />
-        <output>{choice.smoothing.toFixed(2)}</output>
-      </label>
-      <label>
-        <input
-          type="checkbox"
-          checked={choice.axis === "time"}
-          onChange={(event) => change({ axis: event.currentTarget.checked ? "time" : "step" })}
-        />
-        over time
-      </label>
-      <label>
-        <input type="checkbox" checked={choice.log} onChange={(event) => change({ log: event.currentTarget.checked })} />
-        logarithmic
-      </label>
-      <span class="hint">drag to zoom, double click to go back</span>
-    </form>
-  );
-}
-
-function Charts({ source, state, choice, change }: { source: Source; state: State; choice: Choice; change: ChangeChoice }) {
-  const dark = useDark();
-  const look: Look = useMemo(
-    () => ({ axis: choice.axis, smoothing: choice.smoothing, logarithmic: choice.log, dark }),
-    [choice.axis, choice.smoothing, choice.log, dark],
-  );
-  const names = useMemo(() => inOrder(state.index.charts.map(({ name }) => name)), [state.index]);
-  const wanted = choice.find.toLowerCase();
-  const found = names.filter((name) => name.toLowerCase().includes(wanted));
-  const nothing = source.live && state.connection !== "over" ? "Nothing has been logged yet." : "Nothing was logged.";
-  return (
-    <>
-      <Controls choice={choice} change={change} />
-      {found.length === 0 && <p role="status">{names.length === 0 ? nothing : "No series has such a name."}</p>}
-      <div class="charts">
-        {found.map((name) => (
-          <Chart key={name} source={source} name={name} version={state.metrics} runs={state.index.runs} look={look} />
-        ))}
-      </div>
-    </>
-  );
-}
 
 function Report({ source }: { source: Source }) {
   const state = useSource(source);
@@ -144,17 +36,6 @@ const CONNECTIONS: Record<Connection, string> = {
   refused: "This browser is not let in any more: the job has ended, or its page is open by a new link. This is the last that came.",
   over: "gyre run has ended; this is how it ended.",
 };
-
-/** What a person should read first. */
-function verdict(job: Job): string {
-  const first = job.ranks.find((rank) => rank.rank === job.first_failed_rank) ?? job.ranks.find((rank) => rank.phase === "failed");
-  if (first !== undefined) return `rank ${first.rank} ${first.detail}`;
-  const late = job.ranks.filter((rank) => rank.phase === "late");
-  const one = late[0];
-  if (one !== undefined) return late.length === 1 ? `rank ${one.rank} is late: ${one.detail}` : `${late.length} ranks are late, first rank ${one.rank}: ${one.detail}`;
-  const lost = job.ranks.filter((rank) => rank.phase === "lost");
-  return lost.length > 0 ? `${lost.length} of ${job.ranks.length} ranks are lost; the others go on` : "";
-}
 
 const STATES: Record<Job["state"], string> = {
   running: "running",

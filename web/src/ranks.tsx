@@ -42,6 +42,17 @@ function counts(ranks: Rank[]): [Phase, number][] {
   return [...all];
 }
 
+/** What a person should read first. */
+export function verdict(job: Job): string {
+  const first = job.ranks.find((rank) => rank.rank === job.first_failed_rank) ?? job.ranks.find((rank) => rank.phase === "failed");
+  if (first !== undefined) return `rank ${first.rank} ${first.detail}`;
+  const late = job.ranks.filter((rank) => rank.phase === "late");
+  const one = late[0];
+  if (one !== undefined) return late.length === 1 ? `rank ${one.rank} is late: ${one.detail}` : `${late.length} ranks are late, first rank ${one.rank}: ${one.detail}`;
+  const lost = job.ranks.filter((rank) => rank.phase === "lost");
+  return lost.length > 0 ? `${lost.length} of ${job.ranks.length} ranks are lost; the others go on` : "";
+}
+
 export function Ranks({ job, selected, select }: { job: Job; selected: number; select: (rank: number) => void }) {
   const grid = useRef<HTMLDivElement>(null);
   const cards = job.ranks.length <= MOST_CARDS;

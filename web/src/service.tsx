@@ -1,12 +1,19 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
+import { Charts, useSource } from "./charts";
+import type { Choice } from "./choice";
 import { shownBytes } from "./data";
+import { polledSource } from "./live";
 import { Log } from "./log";
+import { Ranks, verdict } from "./ranks";
 import { type Cluster, type List, type Node, type OutputFile, type ServiceEvent, type ServiceJob, type Why, ask, readFile, usePoll } from "./service_data";
 
 const LIST_MS = 3_000;
 const JOB_MS = 2_000;
 const LOG_MS = 1_000;
+/** Of a job's folder of logs, what is no log: its metrics. */
+const METRICS = /^gyre-\d+-\d+\.metrics/;
+const NOTHING_CHOSEN: Choice = { find: "", smoothing: 0, axis: "step", log: false, rank: null, at: null };
 /** What the server keeps of a job beside what was submitted. */
 const NOT_SUBMITTED = ["creationTime", "executionInfo", "executionState", "executionStateTransitionTime", "jobOutputDirectoryPathSegment", "provisioningState", "provisioningStateTransitionTime"];
 
@@ -268,7 +275,7 @@ function Output({ job, id }: { job: ServiceJob; id: string }) {
 
 function Logs({ workspace, job, chosen }: { workspace: string; job: ServiceJob; chosen: string | null }) {
   const files = usePoll<List<OutputFile>>(`${job.id}/files`, LOG_MS);
-  const listed = (files.value?.value ?? []).filter((file) => file.downloadUrl !== null);
+  const listed = (files.value?.value ?? []).filter((file) => file.downloadUrl !== null && !METRICS.test(file.name));
   const largest = [...listed].sort((a, b) => (b.properties.contentLength ?? 0) - (a.properties.contentLength ?? 0));
   const file = listed.find(({ name }) => name === chosen) ?? listed.find(({ name }) => name.startsWith("stdout")) ?? largest[0];
   const [at, setAt] = useState<number | null>(null);
@@ -289,6 +296,32 @@ function Logs({ workspace, job, chosen }: { workspace: string; job: ServiceJob; 
       </nav>
       <Log key={url} title={file.name} read={read} size={file.properties.contentLength ?? 0} at={at} over={files.value?.complete === true} goTo={setAt} href={`/service${url}`} />
     </div>
+  );
+}
+
+/** The ranks and the charts of a job of which metrics have come. */
+function Run({ workspace, job }: { workspace: string; job: ServiceJob }) {
+  const source = useMemo(() => polledSource(job.id), [job.id]);
+  useEffect(() => source.follow(), [source]);
+  const state = useSource(source);
+  const [choice, setChoice] = useState(NOTHING_CHOSEN);
+  const run = state.job;
+  if (run === null || run.ranks.length === 0) return null;
+  const selected = choice.rank ?? run.ranks.find((rank) => rank.phase === "failed")?.rank ?? run.ranks[0]?.rank ?? 0;
+  const select = (rank: number) => {
+    setChoice((before) => ({ ...before, rank }));
+    // Of ranks of `gyre run` there is one log for all.
+    if (job.properties["pyTorchSettings"] ?? job.properties["caffe2Settings"]) location.hash = addressOfJob(workspace, job, `stdout-${rank}.txt`);
+  };
+  const words = verdict(run);
+  return (
+    <>
+      <p class={words === "" ? "verdict" : `verdict says ${run.ranks[0]?.phase ?? ""}`} role="status">{words}</p>
+      <Ranks job={run} selected={selected} select={select} />
+      {state.index.charts.length > 0 && (
+        <Charts source={source} state={state} choice={choice} change={(part) => setChoice((before) => ({ ...before, ...part }))} />
+      )}
+    </>
   );
 }
 
@@ -325,6 +358,7 @@ function JobPage({ workspace, path, file, open }: { workspace: string; path: str
       <Problem error={job.error ?? (stopping === "" ? null : stopping)} />
       <p class="verdict" role="status">{why.value?.message ?? ""}</p>
       {one.properties.executionInfo.errors.map((error, i) => <p key={i} class="verdict says">{error.message ?? ""}</p>)}
+      <Run key={one.id} workspace={workspace} job={one} />
       <div class="live">
         <div class="side">
           <JobEvents path={path} />
