@@ -127,6 +127,7 @@ const checks = {
 
   async its_charts_are_drawn_and_grow() {
     const plot = page.getByRole("region", { name: "train/loss" }).getByRole("img");
+    await plot.scrollIntoViewIfNeeded();  // Charts out of view are not drawn.
     await until("it has both ranks", async () => /rank 0: ends at .*rank 1: ends at/.test(await plot.getAttribute("aria-label")));
     assert.ok((await page.getByRole("region", { name: "train/loss" }).locator("canvas").count()) > 0);
     const before = await plot.getAttribute("aria-label");

@@ -274,15 +274,15 @@ metrics::JobFileOrder NodeRun::metrics_order(const ProcessSet& set) const {
 ProcessSet::Ended NodeRun::run_plan(const NodePlan& plan, const std::vector<NodePlan>& plans) {
   const fs::path socket = folders_.socket("ranks");
   ProcessSet set(task_, journal_, commands_, socket);
-  const metrics::JobFileOrder metrics = metrics_order(set);
-  set.count_metrics(metrics.path);
+  const metrics::JobFileOrder kept = metrics_order(set);
+  set.count_metrics(kept.path);
   for (const ProcessPlan& process : plan.processes) {
     JobEnvironment environment = environment_of(process.variables);
     for (const auto& sentence : unset_names("the command line", process.shell_line, environment.variables)) {
       if (set.processes().empty()) journal_.note(sentence);
     }
     // Where `gyre launch` starts no ranks, `gyre run` does, if anybody.
-    if (!plan.ranks) environment.variables[metrics::kJobFileVariable] = text_of(metrics);
+    if (!plan.ranks) environment.variables[metrics::kJobFileVariable] = text_of(kept);
     Started started = started_process(process.shell_line, plan.ranks, environment.variables);
     started.role = process.role;
     started.index = process.index;
@@ -295,8 +295,8 @@ ProcessSet::Ended NodeRun::run_plan(const NodePlan& plan, const std::vector<Node
   Json specification = launch_specification(set.processes(), socket, work_folder(order(), folders_));
   if (plan.ranks) {
     add_ranks(specification, order(), plans);
-    specification["metrics"] = metrics.path.string();
-    specification["metrics_bytes"] = metrics.most_bytes;
+    specification["metrics"] = kept.path.string();
+    specification["metrics_bytes"] = kept.most_bytes;
   }
   const auto ended =
       set.run(specification, specification.contains("job") ? plan.first_rank : 0, [&] { begun_ = true; });
