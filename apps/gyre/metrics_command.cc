@@ -14,6 +14,7 @@
 #include "gyre/base/bytes.h"
 #include "gyre/base/file.h"
 #include "gyre/cli/number_check.h"
+#include "gyre/cli/output_file.h"
 #include "gyre/metrics/prometheus.h"
 #include "gyre/metrics/series.h"
 
@@ -74,7 +75,7 @@ int export_file(const ExportOptions& options) {
     print(text);
   } else {
     refuse_own_input(options.target, {options.file});
-    write_file_atomically(options.target, as_bytes(text));
+    cli::write_output(options.target, as_bytes(text));
   }
   return 0;
 }

@@ -12,6 +12,7 @@
 #include "gyre/base/bytes.h"
 #include "gyre/base/check.h"
 #include "gyre/base/file.h"
+#include "gyre/cli/output_file.h"
 #include "gyre/metrics/series.h"
 
 namespace gyre::app {
@@ -72,7 +73,7 @@ void write_report(const std::vector<std::string>& files, const std::string& targ
     write_all(STDOUT_FILENO, as_bytes(page), "cannot write to standard output");
   } else {
     refuse_own_input(target, files);
-    write_file_atomically(target, as_bytes(page));
+    cli::write_output(target, as_bytes(page));
   }
 }
 

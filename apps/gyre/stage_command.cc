@@ -18,6 +18,7 @@
 #include "gyre/base/file.h"
 #include "gyre/base/parse.h"
 #include "gyre/cli/number_check.h"
+#include "gyre/cli/output_file.h"
 #include "gyre/cli/table.h"
 #include "gyre/store/node/store_source.h"
 #include "gyre/store/sources/open.h"
@@ -271,7 +272,7 @@ int StageCommand::stage(const store::Manifest& manifest, const Opened& opened) c
   store::StageOptions options = stage_options();
   options.notice = &notice;
   const store::Receipt receipt = stage_with_progress(manifest, opened.sources, std::move(options), signals, quiet_);
-  if (!receipt_.empty()) write_file_atomically(receipt_, as_bytes(receipt.json()));
+  if (!receipt_.empty()) cli::write_output(receipt_, as_bytes(receipt.json()));
   if (json_) fmt::print("{}", receipt.json());
   if (!quiet_ && !json_) fmt::print("{}", receipt.text());
   for (const std::string& note : receipt.notes()) fmt::print(stderr, "gyre stage: {}\n", cli::printable(note));
@@ -298,7 +299,7 @@ int StageCommand::upload(const store::Manifest& manifest, const Opened& opened, 
                                                        .notice = &notice},
                                                       signals, quiet_);
   receipt.part = manifest.part;
-  if (!receipt_.empty()) write_file_atomically(receipt_, as_bytes(receipt.json()));
+  if (!receipt_.empty()) cli::write_output(receipt_, as_bytes(receipt.json()));
   if (json_) fmt::print("{}", receipt.json());
   if (!quiet_ && !json_) fmt::print("{}", receipt.text());
   for (const auto& [file, reason] : receipt.failed) fmt::print(stderr, "gyre stage: {}\n", cli::printable(reason));

@@ -50,7 +50,7 @@ void look(metrics::FileReader& reader, Watched& run) {
 
 std::string end_of(const Watched& run) {
   if (run.overview.notes().contains("exit_code")) return "ended with exit code " + note_of(run.overview, "exit_code");
-  return run.is_over ? "cut off: `gyre run` was killed" : "under way";
+  return run.is_over ? "cut off: `gyre run` was killed, or its disk was full" : "under way";
 }
 
 std::string title_of(const Watched& watched) {

@@ -24,6 +24,7 @@ constexpr std::size_t kLongestNote = 64'000;
 constexpr std::uint64_t kReserve = std::uint64_t{512} << 10;
 constexpr std::uint64_t kSmallestWithReserve = 8 * kReserve;
 constexpr std::size_t kReadBytes = std::size_t{1} << 20;
+constexpr std::string_view kOtherWriter = "another run is writing it";
 
 bool is_locked(int file) {
   if (::flock(file, LOCK_SH | LOCK_NB) != 0) return true;
@@ -36,14 +37,46 @@ bool has_writer(const std::filesystem::path& path) {
   return file && ::flock(file.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
+std::size_t read_some(int file, std::span<std::byte> into, const std::string& what) {
+  for (;;) {
+    const ssize_t count = ::read(file, into.data(), into.size());
+    if (count >= 0) return static_cast<std::size_t>(count);
+    if (errno != EINTR) throw system_error(fmt::format("cannot read {}", what), errno);
+  }
+}
+
+Error not_metrics(std::string_view what) {
+  return {ErrorCode::kCorruptData, fmt::format("{} is not a metrics file of Gyre", what)};
+}
+
+/// A file that was killed before its first bytes were complete counts as empty.
+bool begins_well(std::span<const std::byte> bytes) {
+  return as_text(bytes.first(std::min(bytes.size(), kMagic.size()))) == kMagic.substr(0, bytes.size());
+}
+
+Error cannot_write(const std::filesystem::path& path, std::string_view why) {
+  return {ErrorCode::kInvalidArgument, fmt::format("cannot write {}: {}", path.string(), why)};
+}
+
+/// Error for what is there and is no metrics file: a device, a pipe, somebody's text.
+void check_is_metrics(const std::filesystem::path& path) {
+  struct stat there{};
+  if (::stat(path.c_str(), &there) != 0) return;  // A link that leads nowhere.
+  if (S_ISDIR(there.st_mode)) throw system_error(fmt::format("cannot write {}", path.string()), EISDIR);
+  if (!S_ISREG(there.st_mode)) throw cannot_write(path, "it is a device or a pipe, and metrics need a file");
+  if (has_writer(path)) throw cannot_write(path, kOtherWriter);
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) throw system_error(fmt::format("cannot read {}", path.string()), errno);
+  Bytes beginning(kMagic.size());
+  beginning.resize(read_some(file.get(), beginning, path.string()));
+  if (!begins_well(beginning)) throw cannot_write(path, "there is a file that is not one of metrics; name another");
+}
+
 /// Moves the file of an earlier job out of the way; empty if there is none.
 std::filesystem::path move_away(const std::filesystem::path& path) {
   struct stat there{};
   if (::lstat(path.c_str(), &there) != 0) return {};
-  if (S_ISDIR(there.st_mode)) throw system_error(fmt::format("cannot write {}", path.string()), EISDIR);
-  if (has_writer(path)) {
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("cannot write {}: another run is writing it", path.string()));
-  }
+  check_is_metrics(path);
   for (int number = 1;; ++number) {
     std::filesystem::path target = path;
     target += fmt::format(".{}", number);
@@ -97,23 +130,6 @@ class BlockReader {
   bool damaged_ = false;
 };
 
-Error not_metrics(std::string_view what) {
-  return {ErrorCode::kCorruptData, fmt::format("{} is not a metrics file of Gyre", what)};
-}
-
-/// A file that was killed before its first bytes were complete counts as empty.
-bool begins_well(std::span<const std::byte> bytes) {
-  return as_text(bytes.first(std::min(bytes.size(), kMagic.size()))) == kMagic.substr(0, bytes.size());
-}
-
-std::size_t read_some(int file, std::span<std::byte> into, const std::string& what) {
-  for (;;) {
-    const ssize_t count = ::read(file, into.data(), into.size());
-    if (count >= 0) return static_cast<std::size_t>(count);
-    if (errno != EINTR) throw system_error(fmt::format("cannot read {}", what), errno);
-  }
-}
-
 /// Between the position in the file and its end.
 std::uint64_t bytes_behind(int file) {
   struct stat status{};
@@ -139,6 +155,7 @@ std::vector<Sample> within_most_series(std::span<const Sample> samples, const Na
 FileWriter::FileWriter(const std::filesystem::path& path, std::uint64_t limit_bytes)
     : path_(path), earlier_(move_away(path)), limit_bytes_(limit_bytes) {
   file_ = UniqueFd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666));
+  if (!file_ && errno == EEXIST) throw cannot_write(path, kOtherWriter);  // It has just begun.
   if (!file_) throw system_error(fmt::format("cannot write {}", path.string()), errno);
   ::flock(file_.get(), LOCK_EX | LOCK_NB);  // Where the file system can.
   append(as_bytes(kMagic));

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <bit>
@@ -15,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "gyre/base/bytes.h"
 #include "gyre/base/checksum.h"
 #include "gyre/base/error.h"
 #include "gyre/metrics/internal/block.h"
@@ -102,6 +104,21 @@ TEST_F(MetricsFile, belongs_to_one_writer_and_shows_when_that_is_gone) {
   reader.read();
   EXPECT_THAT(texts.all, testing::ElementsAre("ranks=2"));
   EXPECT_EQ(FileWriter(path).earlier(), folder_ / "job.1");
+}
+
+TEST_F(MetricsFile, takes_the_place_of_nothing_but_metrics) {
+  const fs::path text = folder_ / "notes.txt";
+  std::ofstream(text) << "my notes";
+  EXPECT_THROW(FileWriter{text}, Error);
+  EXPECT_EQ(as_text(contents(text)), "my notes");
+  const fs::path pipe = folder_ / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THROW(FileWriter{pipe}, Error);
+  EXPECT_TRUE(fs::is_fifo(pipe));
+  EXPECT_THROW(FileWriter{"/dev/null"}, Error);
+  EXPECT_TRUE(fs::is_character_file("/dev/null"));
+  std::ofstream(folder_ / "empty").close();
+  EXPECT_EQ(FileWriter(folder_ / "empty").earlier(), folder_ / "empty.1");
 }
 
 TEST_F(MetricsFile, cut_at_any_byte_it_holds_a_beginning_of_what_was_written) {
@@ -212,11 +229,12 @@ TEST_F(MetricsFile, names_beyond_the_most_are_dropped_and_counted) {
 
 TEST_F(MetricsFile, the_file_of_an_earlier_job_is_kept_under_a_number) {
   const fs::path path = folder_ / "job.metrics";
-  std::ofstream(path) << "first";
+  FileWriter(path).note("number", "first");
+  const Bytes first = contents(path);
   std::ofstream(folder_ / "job.metrics.1") << "older";
   const FileWriter writer(path);
   EXPECT_EQ(writer.earlier(), folder_ / "job.metrics.2");
-  EXPECT_EQ(as_text(contents(folder_ / "job.metrics.2")), "first");
+  EXPECT_EQ(contents(folder_ / "job.metrics.2"), first);
   EXPECT_THROW(FileWriter{folder_}, Error);
 }
 

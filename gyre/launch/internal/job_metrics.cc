@@ -30,7 +30,6 @@ JobMetrics::JobMetrics(const Options& options, const std::vector<std::pair<std::
 }
 
 void JobMetrics::add(std::span<const metrics::Sample> samples) {
-  if (failed_) return;
   std::vector<metrics::Sample> ours;
   std::ranges::copy_if(samples, std::back_inserter(ours), [this](const auto& each) { return each.rank < ranks_; });
   try {
@@ -39,22 +38,22 @@ void JobMetrics::add(std::span<const metrics::Sample> samples) {
       words_ = fmt::format("gyre run: {} is full; some of what the ranks log from here on is left out", name_);
     }
   } catch (const Error& error) {
-    fail(error.what());
+    left_out_ += ours.size();
+    say_failure(error.what());
   }
 }
 
-void JobMetrics::fail(const std::string& why) {
-  failed_ = true;
-  words_ = fmt::format("gyre run: {}; no metrics are kept from here on", why);
+void JobMetrics::say_failure(const std::string& why) {
+  if (std::exchange(said_failure_, true)) return;
+  words_ = fmt::format("gyre run: {}; what the ranks log is left out until that is over", why);
 }
 
 void JobMetrics::tell(metrics::News news) {
-  if (failed_) return;
   news.time_us = wall_clock_us();
   try {
     writer_.event(to_line(news));
   } catch (const Error& error) {
-    fail(error.what());
+    say_failure(error.what());
   }
 }
 
@@ -85,9 +84,9 @@ void JobMetrics::stopping(int signal) { tell({.kind = metrics::News::Kind::kStop
 void JobMetrics::restarting(int number) { tell({.kind = metrics::News::Kind::kRestarting, .code = number}); }
 
 void JobMetrics::finish(int exit_code) {
-  if (failed_) return;
   try {
-    if (writer_.dropped() > 0) writer_.note("dropped", std::to_string(writer_.dropped()));
+    const std::uint64_t dropped = writer_.dropped() + left_out_;
+    if (dropped > 0) writer_.note("dropped", std::to_string(dropped));
     writer_.note("exit_code", std::to_string(exit_code));
     tell({.kind = metrics::News::Kind::kFinished, .code = exit_code});
   } catch (const Error& error) {

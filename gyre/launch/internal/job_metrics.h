@@ -16,8 +16,8 @@
 
 namespace gyre::launch {
 
-/// The file of `gyre run --metrics`: what the ranks log, and what becomes of them. A disk that fails ends the keeping
-/// of metrics, not the job: take_words() says so once.
+/// The file of `gyre run --metrics`: what the ranks log, and what becomes of them. While a disk is full what comes is
+/// left out, which take_words() says once; the job goes on.
 class JobMetrics final : public JobWatcher {
  public:
   struct Options {
@@ -45,14 +45,15 @@ class JobMetrics final : public JobWatcher {
 
  private:
   void tell(metrics::News news);
-  void fail(const std::string& why);
+  void say_failure(const std::string& why);
 
   std::string name_;
   int ranks_;
   bool for_service_;
   metrics::FileWriter writer_;
   std::string words_;
-  bool failed_ = false;
+  std::uint64_t left_out_ = 0;  ///< In samples.
+  bool said_failure_ = false;
   bool said_full_ = false;
 };
 
