@@ -25,6 +25,9 @@ JobCommand::JobCommand(CLI::App& app)
   add_job_logs(group_);
   add_job_files(group_);
   add_job_download(group_);
+  add_job_top(group_);
+  add_job_report(group_);
+  add_job_tensorboard(group_);
   add_job_stop(group_);
   add_job_retry(group_);
   add_job_delete(group_);

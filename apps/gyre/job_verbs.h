@@ -17,5 +17,9 @@ void add_job_delete(VerbGroup& group);
 void add_job_logs(VerbGroup& group);
 void add_job_files(VerbGroup& group);
 void add_job_download(VerbGroup& group);
+// Those about their metrics.
+void add_job_top(VerbGroup& group);
+void add_job_report(VerbGroup& group);
+void add_job_tensorboard(VerbGroup& group);
 
 }  // namespace gyre::app

@@ -61,18 +61,21 @@ int ReportCommand::run() const {
 
 void write_report(const std::vector<std::string>& files, const std::string& target) {
   std::vector<metrics::Run> runs;
+  for (const std::string& file : files) runs.push_back(metrics::load_run(file));
+  if (!target.empty()) refuse_own_input(target, files);
+  write_report(runs, files, target);
+}
+
+void write_report(const std::vector<metrics::Run>& runs, const std::vector<std::string>& names,
+                  const std::string& target) {
   std::size_t series = 0;
-  for (const std::string& file : files) {
-    runs.push_back(metrics::load_run(file));
-    series += runs.back().series.size();
-  }
+  for (const metrics::Run& run : runs) series += run.series.size();
   const std::size_t points =
       std::clamp(kMostPointsOfPage / std::max<std::size_t>(series, 1), kFewestPoints, kMostPoints);
-  const std::string page = report_page(built_page(), metrics_report_json(runs, files, points));
+  const std::string page = report_page(built_page(), metrics_report_json(runs, names, points));
   if (target.empty()) {
     write_all(STDOUT_FILENO, as_bytes(page), "cannot write to standard output");
   } else {
-    refuse_own_input(target, files);
     cli::write_output(target, as_bytes(page));
   }
 }

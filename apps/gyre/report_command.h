@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "gyre/metrics/series.h"
+
 namespace gyre::app {
 
 /// `page` (web/built/report.html) with `json` as its data, in which nothing can end its script element. Pure.
@@ -13,6 +15,10 @@ std::string report_page(std::string_view page, std::string_view json);
 /// Writes the page of the runs whose metrics these files have, to a file or, where `target` is empty, to standard
 /// output. gyre::Error.
 void write_report(const std::vector<std::string>& files, const std::string& target);
+
+/// The same of runs, by their names.
+void write_report(const std::vector<metrics::Run>& runs, const std::vector<std::string>& names,
+                  const std::string& target);
 
 /// `gyre report`: one file of HTML with the metrics of runs.
 class ReportCommand {

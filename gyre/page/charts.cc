@@ -95,6 +95,14 @@ void Charts::compare_with(std::string name, metrics::Run run) {
   others_.push_back(std::move(other));
 }
 
+metrics::Run Charts::latest() const {
+  metrics::Run run;
+  for (const auto& [name, lines] : own_.charts) {
+    for (const auto& [rank, points] : lines) run.series[{name, rank}] = {points.back()};
+  }
+  return run;
+}
+
 std::vector<const Charts::Lines*> Charts::lines_of(const std::string& name) const {
   std::vector<const Lines*> all;
   const auto add = [&](const ComparedRun& run) {

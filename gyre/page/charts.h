@@ -45,6 +45,8 @@ class Charts : public metrics::FileVisitor {
   /// Another run, which does not change any more.
   void compare_with(std::string name, metrics::Run run);
 
+  /// Of the run that goes on: the last point of each line.
+  metrics::Run latest() const;
   /// Grows with every sample and note.
   std::uint64_t version() const { return version_; }
   /// {"runs": [{"name", "notes"}], "charts": [{"name", "lines"}]}. The run that goes on comes first; `name`: its.

@@ -28,6 +28,8 @@ class JobView {
   /// As Charts.
   virtual std::shared_ptr<const std::string> index_json() = 0;
   virtual std::shared_ptr<const std::string> chart_json(const std::string& name, const ChartRange& range) = 0;
+  /// The latest values, in Prometheus's text format.
+  virtual std::string prometheus_text() = 0;
   /// By rank: how many bytes its log has.
   virtual std::map<int, std::uint64_t> log_sizes() = 0;
   /// net::http::HttpError(404) without one.

@@ -176,6 +176,9 @@ void add_job_routes(Router& router, const std::string& prefix, const FindJob& fi
   add("/index", {}, [](const Job& job, const Request&) { return net::http::json_response(200, *job->index_json()); });
   add("/chart", {"name", "axis", "from", "to"},
       [](const Job& job, const Request& request) { return chart_answer(*job, request); });
+  add("/metrics", {}, [](const Job& job, const Request&) {
+    return text_answer(job->prometheus_text(), "text/plain; version=0.0.4; charset=utf-8");
+  });
   add("/ranks/{rank}/log", {}, [](const Job& job, const Request& request) { return log_answer(*job, request); });
   add("/now", {}, [](const Job& job, const Request&) { return now_answer(*job); });
   add("/live", {}, [](const Job& job, const Request&) {

@@ -31,6 +31,7 @@ using FindJob = std::function<std::shared_ptr<JobView>(const net::http::Request&
 ///   GET /job          the job: JobView::job_json()
 ///   GET /index        its runs and the names of its charts
 ///   GET /chart        ?name=NAME[&axis=step|time][&from=A][&to=B]
+///   GET /metrics      the latest values for Prometheus, in its text format
 ///   GET /ranks/N/log  text; ranges as HTTP has them
 ///   GET /now          {"job": as /job, "metrics": a version, "logs": {rank: bytes}, "over"}: what /live says first,
 ///   for

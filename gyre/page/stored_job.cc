@@ -11,6 +11,7 @@
 
 #include "gyre/base/error.h"
 #include "gyre/metrics/file.h"
+#include "gyre/metrics/prometheus.h"
 #include "gyre/net/http/error.h"
 #include "gyre/page/internal/job_texts.h"
 
@@ -195,6 +196,12 @@ std::shared_ptr<const std::string> StoredJob::chart_json(const std::string& name
   const MutexLock lock(mutex_);
   look();
   return texts_->chart_json(name, range, versions_.metrics);
+}
+
+std::string StoredJob::prometheus_text() {
+  const MutexLock lock(mutex_);
+  look();
+  return metrics::prometheus_text(texts_->charts.latest());
 }
 
 std::map<int, std::uint64_t> StoredJob::log_sizes() {

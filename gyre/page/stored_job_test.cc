@@ -109,6 +109,18 @@ TEST_F(PageStoredJob, the_rank_that_failed_first_on_any_node_is_named_first) {
   EXPECT_TRUE(stored->versions().is_over);
 }
 
+// Prometheus asks for what is so now.
+TEST_F(PageStoredJob, the_latest_values_are_for_prometheus) {
+  for (const int step : {1, 2}) log(writer(1, 0), 0, step);
+  EXPECT_EQ(job()->prometheus_text(), R"(# HELP gyre_logged_value The latest value that the program has logged.
+# TYPE gyre_logged_value gauge
+gyre_logged_value{name="loss",rank="0"} 0.5
+# HELP gyre_logged_step The step of that value.
+# TYPE gyre_logged_step gauge
+gyre_logged_step{name="loss",rank="0"} 2
+)");
+}
+
 // A job that was tried again goes on in its charts, and its ranks are those of the last attempt.
 TEST_F(PageStoredJob, a_second_attempt_is_a_restart) {
   auto& first = writer(1, 0);

@@ -21,6 +21,8 @@ struct InterfaceLimits {
 ///
 ///   GET                     /                                         name, version, the sender and what it is
 ///   GET                     /health                                   open to everybody: {"status": "ok"}
+///   GET                     /metrics                                  jobs and nodes of the sender's workspaces, for
+///                                                             Prometheus; of one job's ranks: …/run/metrics
 ///   GET                     /users                                    administrators: also the following four
 ///   PUT PATCH DELETE        /users/{user}                             PUT answers with the token, once
 ///   POST                    /users/{user}/renewToken

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "gyre/base/error.h"
+#include "gyre/metrics/prometheus.h"
 #include "gyre/net/http/error.h"
 
 namespace gyre::page::internal {
@@ -126,6 +127,11 @@ std::shared_ptr<const std::string> RunView::index_json() {
 std::shared_ptr<const std::string> RunView::chart_json(const std::string& name, const ChartRange& range) {
   const MutexLock lock(mutex_);
   return job_.chart_json(name, range, versions_.metrics);
+}
+
+std::string RunView::prometheus_text() {
+  const MutexLock lock(mutex_);
+  return metrics::prometheus_text(job_.charts.latest());
 }
 
 std::map<int, std::uint64_t> RunView::log_sizes() {

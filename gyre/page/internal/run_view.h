@@ -35,6 +35,7 @@ class RunView : public JobView {
   std::shared_ptr<const std::string> job_json() override;
   std::shared_ptr<const std::string> index_json() override;
   std::shared_ptr<const std::string> chart_json(const std::string& name, const ChartRange& range) override;
+  std::string prometheus_text() override;
   std::map<int, std::uint64_t> log_sizes() override;
   UniqueFd open_log(int rank) override;
   void viewer_came() override;
