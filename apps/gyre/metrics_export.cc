@@ -108,12 +108,25 @@ std::array<double, 2> range_of(const std::vector<Point>& points) {
 std::string note_of(const metrics::Run& run, const std::string& key) {
   const auto found = run.notes.find(key);
   if (found == run.notes.end()) return {};
-  return key == "git_diff" ? fmt::format("{} bytes", found->second.size()) : found->second;
+  return key == "git_diff" || key == "git_untracked" ? fmt::format("{} bytes", found->second.size()) : found->second;
 }
 
 std::string last_of(const metrics::Run& run, const metrics::SeriesKey& key) {
   const auto found = run.series.find(key);
   return found == run.series.end() ? std::string() : short_number(found->second.back().value);
+}
+
+/// For a table, which one name of 200 bytes would make wider than a screen: its beginning and its end.
+std::string short_name(const std::string& name) {
+  constexpr std::size_t kLongest = 48;
+  constexpr std::size_t kHalf = 22;
+  if (name.size() <= kLongest) return name;
+  const auto begins_character = [&](std::size_t at) { return (static_cast<unsigned char>(name[at]) & 0xC0U) != 0x80U; };
+  std::size_t end = kHalf;
+  while (!begins_character(end)) --end;
+  std::size_t rest = name.size() - kHalf;
+  while (!begins_character(rest)) ++rest;
+  return name.substr(0, end) + "…" + name.substr(rest);
 }
 
 }  // namespace
@@ -178,7 +191,7 @@ std::string metrics_summary(const metrics::Run& run) {
   for (const auto& [key, points] : run.series) {
     const auto [first, last] = std::ranges::minmax_element(points, {}, &Point::step);
     const auto [lowest, highest] = range_of(points);
-    table.add({key.name, std::to_string(key.rank), std::to_string(points.size()),
+    table.add({short_name(key.name), std::to_string(key.rank), std::to_string(points.size()),
                fmt::format("{}–{}", first->step, last->step), short_number(points.back().value), short_number(lowest),
                short_number(highest)});
   }
@@ -208,7 +221,7 @@ std::string metrics_comparison(const std::vector<metrics::Run>& runs, const std:
     table.add(std::move(row));
   }
   for (const metrics::SeriesKey& key : keys) {
-    std::vector<std::string> row = {key.name, std::to_string(key.rank)};
+    std::vector<std::string> row = {short_name(key.name), std::to_string(key.rank)};
     for (const metrics::Run& run : runs) row.push_back(last_of(run, key));
     table.add(std::move(row));
   }

@@ -70,6 +70,7 @@ def test_what_the_engine_counts_and_the_launcher_sees_is_there_for_each_rank(
     subprocess.run(["git", "-C", tmp_path, "add", "train.py"], check=True)
     subprocess.run(["git", "-C", tmp_path, *identity, "commit", "-qm", "first"], check=True)
     (tmp_path / "train.py").write_text("lr = 2\n")
+    (tmp_path / "model.py").write_text("new\n")
     script = """
 import time, gyre
 from gyre import _runtime
@@ -94,6 +95,7 @@ while time.monotonic() < deadline:
     head = subprocess.run(["git", "-C", tmp_path, "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
     assert metrics.notes["git_commit"] == head.stdout.strip()
     assert "-lr = 1\n+lr = 2\n" in metrics.notes["git_diff"]
+    assert "model.py\n" in metrics.notes["git_untracked"]
     assert metrics.notes["exit_code"] == "0"
 
 

@@ -29,7 +29,7 @@ function endOf(run: Run): string {
 }
 
 export function RunCard({ run }: { run: Run }) {
-  const { command, started, git_diff, exit_code, ...facts } = run.notes;
+  const { command, started, git_diff, git_untracked, exit_code, ...facts } = run.notes;
   const when = started === undefined ? "" : new Date(started).toLocaleString();
   return (
     <article class="run">
@@ -48,6 +48,12 @@ export function RunCard({ run }: { run: Run }) {
         <details>
           <summary>What differs from the commit</summary>
           <pre tabIndex={0}>{git_diff}</pre>
+        </details>
+      )}
+      {git_untracked !== undefined && (
+        <details>
+          <summary>Files that git does not track</summary>
+          <pre tabIndex={0}>{git_untracked}</pre>
         </details>
       )}
     </article>

@@ -23,6 +23,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kLongestGit{2'000};
 constexpr std::size_t kMostGitBytes = 60'000;
+constexpr std::size_t kMostUntrackedBytes = 4'000;
 
 /// Until the end of the stream, the limit or the deadline; nothing at the deadline.
 std::optional<std::string> read_until(const UniqueFd& from, Deadline deadline) {
@@ -95,6 +96,14 @@ std::vector<std::pair<std::string, std::string>> run_facts(const LaunchOptions& 
   const auto difference =
       ask_git(options.environment, {"diff", "--no-ext-diff", "--no-textconv", "--no-color", "HEAD"});
   if (difference && !difference->empty()) facts.emplace_back("git_diff", *difference);
+  // Names alone: they may be data.
+  auto untracked = ask_git(options.environment, {"ls-files", "--others", "--exclude-standard", "--directory"});
+  if (!untracked || untracked->empty()) return facts;
+  if (untracked->size() > kMostUntrackedBytes) {
+    untracked->resize(untracked->rfind('\n', kMostUntrackedBytes) + 1);
+    *untracked += "…\n";
+  }
+  facts.emplace_back("git_untracked", *untracked);
   return facts;
 }
 
