@@ -42,10 +42,19 @@ bool is_same(std::string_view a, std::string_view b) {
   return difference == 0;
 }
 
-/// The host of "localhost:8000" and "[::1]:8000".
+/// The host of "localhost:8000" and "[::1]:8000"; empty where something else stands behind it.
 std::string_view host_of(std::string_view authority) {
-  if (authority.starts_with('[')) return authority.substr(0, authority.find(']') + 1);
-  return authority.substr(0, authority.find(':'));
+  const std::size_t end = authority.starts_with('[') ? authority.find(']') + 1 : authority.find(':');
+  const std::string_view host = authority.substr(0, end);
+  const std::string_view port = authority.substr(host.size());
+  const bool is_port = port.empty() || (port.starts_with(':') && port.find_first_not_of("0123456789", 1) == port.npos);
+  return is_port ? host : std::string_view();
+}
+
+/// A browser that fetches what its user may open next.
+bool is_ahead(const Request& request) {
+  const std::string* purpose = request.headers.find("Sec-Purpose");
+  return purpose != nullptr && purpose->starts_with("prefetch");
 }
 
 /// The ports are not compared: ssh may forward another one of this machine to ours.
@@ -107,6 +116,7 @@ Handler Access::guarded(Handler handler) const {
 
 Response Access::open(const Request& request) {
   check_host(request);
+  if (is_ahead(request)) throw HttpError(503, "NotAhead", "a link works once: it is for the one who opens it");
   bool is_known = false;
   {
     const MutexLock lock(mutex_);
@@ -125,7 +135,8 @@ Response Access::open(const Request& request) {
   } else {
     response.status = 403;
     response.body = fmt::format(
-        "{}<h1>This link has been used</h1><p>Each link works once. If that was in this browser, <a href=\"/\">the "
+        "{}<h1>This link has been used, or is not whole</h1><p>Each link works once. If that was in this browser, <a "
+        "href=\"/\">the "
         "page</a> is open to it. For another browser, ask the page for a new link.",
         kHead);
   }

@@ -60,6 +60,14 @@ TEST_F(PageAccess, a_link_works_once_and_leaves_a_cookie) {
   EXPECT_EQ(cookie_of(second), "");
 }
 
+TEST_F(PageAccess, a_browser_that_fetches_ahead_uses_no_link_up) {
+  const std::string link = access_.new_link();
+  Request ahead = request_to(link, {{"Host", "127.0.0.1:80"}, {"Sec-Purpose", "prefetch;prerender"}});
+  ahead.parameters = {{"secret", link.substr(std::string("/open/").size())}};
+  EXPECT_THROW(access_.link_route().handler(ahead), HttpError);
+  EXPECT_EQ(follow(link).status, 200);
+}
+
 // The job is its user's alone, though every process of the machine reaches the port.
 TEST_F(PageAccess, nothing_is_answered_without_the_cookie) {
   const std::string cookie = cookie_of(follow(access_.new_link()));
@@ -84,6 +92,8 @@ TEST_F(PageAccess, requests_that_other_sites_cause_are_refused) {
   EXPECT_EQ(with({{"Host", "127.0.0.1:80"}, {"Origin", "null"}}), 403);
   EXPECT_EQ(with({{"Host", "evil.example"}}), 403);
   EXPECT_EQ(with({{"Host", "127.0.0.1.evil.example:80"}}), 403);
+  EXPECT_EQ(with({{"Host", "127.0.0.1:80@evil.example"}}), 403);
+  EXPECT_EQ(with({{"Host", "[::1]evil.example"}}), 403);
   EXPECT_EQ(with({}), 403);
   EXPECT_THROW(follow(access_.new_link(), "evil.example"), HttpError);
 }
