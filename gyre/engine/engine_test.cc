@@ -13,9 +13,11 @@
 #include <future>
 #include <latch>
 #include <memory>
+#include <thread>
 
 #include "gyre/base/bytes.h"
 #include "gyre/base/random.h"
+#include "gyre/engine/metrics.h"
 #include "gyre/engine/runtime.h"
 
 namespace gyre::engine {
@@ -386,6 +388,41 @@ TEST(EngineFailureTest, a_program_that_cannot_say_where_it_is_does_not_hold_up_t
       },
       options);
   never->set_value();
+}
+
+double waiting_seconds(Runtime& runtime) {
+  Costs costs;
+  costs.add(runtime.engine().statistics());
+  for (const metrics::Value& value : costs.values()) {
+    if (value.name == "gyre/waiting_seconds") return value.value;
+  }
+  return -1;
+}
+
+TEST(EngineMetricsTest, the_wait_for_a_rank_that_announces_later_counts_while_it_lasts_and_afterwards) {
+  constexpr std::chrono::milliseconds kLate{60};
+  std::latch seen(1);
+  run_ranks(2, [&](Runtime& runtime) {
+    std::vector<float> values(3, 1.0F);
+    if (runtime.rank() == 1) seen.wait();
+    const auto begin = SteadyClock::now();
+    const double before = waiting_seconds(runtime);
+    const Handle handle = runtime.engine().submit(allreduce("x", values));
+    if (runtime.rank() == 0) {
+      std::this_thread::sleep_for(kLate);
+      EXPECT_GE(waiting_seconds(runtime) - before, 0.055);
+      seen.count_down();
+    }
+    handle.wait();
+    const double waited = waiting_seconds(runtime) - before;
+    const std::chrono::duration<double> passed = SteadyClock::now() - begin;
+    if (runtime.rank() == 0) {
+      EXPECT_GE(waited, 0.055);
+    }
+    EXPECT_LE(waited, passed.count());
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_EQ(waiting_seconds(runtime) - before, waited) << "nothing is in flight";
+  });
 }
 
 TEST(EngineGroupTest, members_complete_together) {

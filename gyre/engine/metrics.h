@@ -8,8 +8,22 @@
 
 namespace gyre::engine {
 
-/// What this rank's exchange has cost since it joined, as metrics of a job: bytes, and seconds of waiting, exchange and
-/// what of it the training waited for; over all lanes and plans that are known. The names are literals.
-std::vector<metrics::Value> metrics_of(const EngineStatistics& statistics);
+/// What the exchange of one rank's engines has cost since they were made, as metrics of a job: bytes, and seconds of
+/// waiting, exchange and what of it the training waited for; over all lanes and plans that are known.
+class Costs {
+ public:
+  void add(const EngineStatistics& statistics);
+  /// Their names are literals.
+  std::vector<metrics::Value> values() const;
+
+ private:
+  double sent_bytes_ = 0;
+  double received_bytes_ = 0;
+  double waiting_seconds_ = 0;
+  double steps_ = 0;
+  double exchange_seconds_ = 0;
+  double hidden_seconds_ = 0;
+  double exposed_seconds_ = 0;
+};
 
 }  // namespace gyre::engine

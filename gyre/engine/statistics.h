@@ -21,6 +21,8 @@ namespace gyre::engine {
 struct LaneStatistics {
   std::string lane;  ///< "open", "board" (synchronous calls on the caller's thread), or "plan 'NAME'".
   group::LaneCounters counters;
+  /// Between collectives: an operation that this rank had announced waited for other ranks to do so. Until now.
+  std::chrono::nanoseconds awaited{0};
 };
 
 /// One bucket of a plan, and when it was exchanged in the last finished step. Times since the step's first
@@ -54,6 +56,7 @@ struct PlanStatistics {
   std::vector<BucketStatistics> buckets{};  ///< In the order in which they run.
   StepStatistics last{};                    ///< Of the last finished step.
   StepStatistics total{};                   ///< Of all finished steps.
+  std::chrono::nanoseconds awaited{0};      ///< How long finish_step has waited now for the end of the next one.
 };
 
 constexpr std::size_t kMostEndedPlans = 16;

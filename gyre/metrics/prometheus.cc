@@ -24,7 +24,7 @@ constexpr std::array kOwn = {
     Own{"gyre/memory_bytes", "gauge", "Resident memory of the rank's process."},
     Own{"gyre/sent_bytes", "counter", "Bytes that the rank has sent to other hosts."},
     Own{"gyre/received_bytes", "counter", "Bytes that the rank has received from other hosts."},
-    Own{"gyre/waiting_seconds", "counter", "Time that the rank has waited for others inside operations."},
+    Own{"gyre/waiting_seconds", "counter", "Time that the rank's operations have waited for other ranks."},
     Own{"gyre/steps", "counter", "Steps of optimizers that the rank has finished."},
     Own{"gyre/exchange_seconds", "counter", "Time that gradients were exchanged."},
     Own{"gyre/hidden_seconds", "counter", "The part of the exchange that fell into backward."},

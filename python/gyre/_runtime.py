@@ -52,6 +52,7 @@ class Runtime:
         self._whole = whole
         # Of the live optimizers, including those of subsets: a parameter is exchanged by at most one of them.
         self._exchanges: weakref.WeakSet[Any] = weakref.WeakSet()
+        metrics.joined(core)
 
     @property
     def rank(self) -> int:
@@ -118,6 +119,7 @@ class Runtime:
         self.process_sets.clear()
         for kept in self.kept_by_interfaces.values():
             getattr(kept, "shutdown", lambda: None)()
+        metrics.leaving(self.core)
         self.core.shutdown()
         for kept in self.kept_by_interfaces.values():
             getattr(kept, "join_threads", lambda: None)()
@@ -155,7 +157,6 @@ def init() -> None:
         refuse_second_import()
         _default.runtime = Runtime(_start())
         _step_record.start_from_environment(_default.runtime.rank)
-        metrics.joined(_default.runtime.core)
         if not _default.exit_hook_registered:
             atexit.register(_shutdown_at_exit, os.getpid())
             _default.exit_hook_registered = True
@@ -217,7 +218,6 @@ def shutdown() -> None:
             return
         runtime, _default.runtime = _default.runtime, None
     if runtime is not None:
-        metrics.leaving()
         runtime.shutdown()
 
 

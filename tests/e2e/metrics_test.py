@@ -99,6 +99,31 @@ while time.monotonic() < deadline:
     assert metrics.notes["exit_code"] == "0"
 
 
+def test_a_group_of_torchs_tells_how_long_it_waits_while_it_does(start_job: StartJob, tmp_path: Path) -> None:
+    # Nobody calls gyre.log: a rank that waits cannot.
+    script = """
+import time, torch, torch.distributed as dist
+dist.init_process_group("gyre")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
+loss = model(torch.ones(3, 4)).sum()
+dist.barrier()
+if dist.get_rank() == 1:
+    time.sleep(1.2)
+loss.backward()
+dist.destroy_process_group()
+"""
+    job = start_job("-n", "2", "--metrics", "job.metrics", *python(script), env=PACKAGE)
+    assert job.wait() == 0, job.stderr
+    metrics = read_metrics(tmp_path / "job.metrics")
+    for name in ("gyre/sent_bytes", "gyre/waiting_seconds"):
+        assert metrics.ranks_of(name) == {0, 1}, name
+    waits = [value for _, value in metrics.values("gyre/waiting_seconds", 0)]
+    assert waits == sorted(waits)
+    assert waits[0] < waits[-1], "told while it waited, and at its end"
+    assert 1.0 < waits[-1] < 60
+    assert metrics.values("gyre/waiting_seconds", 1)[-1][1] < waits[-1]
+
+
 def test_a_job_over_hosts_has_one_file(start_job: StartJob, tmp_path: Path) -> None:
     script = "import gyre, os; gyre.log({'lag': int(os.environ['GYRE_RANK'])}, step=1, every_rank=True)"
     hosts = ["-H", "localhost:1,127.0.0.1:1", "--metrics", "job.metrics"]

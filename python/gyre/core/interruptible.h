@@ -20,6 +20,9 @@ constexpr std::chrono::milliseconds kSignalPatience{50};
 /// run, and what they raise (KeyboardInterrupt) ends the wait. To be called with the GIL held.
 void wait_with_signals(const std::function<bool(std::chrono::milliseconds)>& wait_for);
 
+/// From now on every wait_with_signals() that lasts calls this too between its looks, with the GIL held.
+void call_while_waiting(std::function<void()> hook);
+
 /// The result of `work`, run on a thread of its own so that Ctrl-C can end the wait for it. After an interruption
 /// `work` runs on until it ends by itself, so it must own all that it uses; its result is dropped.
 /// To be called with the GIL held; `work` runs without it.

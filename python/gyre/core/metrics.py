@@ -20,7 +20,6 @@ class _State:
     def __init__(self) -> None:
         self.asked = False
         self.logger: _core.MetricsLogger | None = None
-        self.runtime: _core.Runtime | None = None
         self.step = 0
 
 
@@ -46,8 +45,7 @@ def log(values: Mapping[str, SupportsFloat], step: SupportsIndex | None = None, 
     state.step = state.step + 1 if step is None else _whole(step)
     if every_rank or logger.rank == 0:
         logger.log(values if isinstance(values, dict) else dict(values), state.step)
-    if state.runtime is not None:
-        logger.log_engine(state.runtime, state.step, False)
+    logger.log_engine(state.step)
 
 
 def _whole(step: SupportsIndex) -> int:
@@ -61,16 +59,16 @@ def _whole(step: SupportsIndex) -> int:
 
 
 def joined(runtime: _core.Runtime) -> None:
-    """This process has become a rank: what its engine counts belongs to the job's metrics."""
-    _state.runtime = runtime
-
-
-def leaving() -> None:
-    """The rank is about to leave its job."""
-    runtime, _state.runtime = _state.runtime, None
+    """This process has become a rank of a job or a group: what its engine counts belongs to the job's metrics."""
     logger = _state.logger or (None if _state.asked else _start())
-    if runtime is not None and logger is not None:
-        logger.log_engine(runtime, _state.step, True)
+    if logger is not None:
+        logger.joined(runtime)
+
+
+def leaving(runtime: _core.Runtime) -> None:
+    """The rank is about to leave it."""
+    if _state.logger is not None:
+        _state.logger.leaving(runtime)
 
 
 def _start() -> _core.MetricsLogger | None:

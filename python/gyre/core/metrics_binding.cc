@@ -1,7 +1,9 @@
 #include "python/gyre/core/metrics_binding.h"
 
 #include <fmt/format.h>
+#include <nanobind/stl/shared_ptr.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -15,6 +17,7 @@
 #include "gyre/engine/metrics.h"
 #include "gyre/group/launched_metrics.h"
 #include "gyre/metrics/pipe.h"
+#include "python/gyre/core/interruptible.h"
 #include "python/gyre/core/process_bound.h"
 
 namespace gyre::python {
@@ -49,7 +52,7 @@ double number_of(std::string_view name, nb::handle value) {
   return 0;
 }
 
-/// gyre.log's side of a rank. Used with the GIL held.
+/// gyre.log's side of a rank, and what counts in it: the engines of all groups that it is in. Used with the GIL held.
 class BoundLogger {
  public:
   explicit BoundLogger(std::shared_ptr<metrics::Logger> logger) : logger_(std::move(logger)) {}
@@ -64,13 +67,25 @@ class BoundLogger {
     }
     logger_->log(numbers, step);
   }
-  /// Not more often than once in kEngineInterval, unless it is `last`.
-  void log_engine(const RuntimeOwner& runtime, std::int64_t step, bool last) {
-    const auto now = SteadyClock::now();
-    if (!runtime.is_here() || (!last && now < engine_due_)) return;
-    engine_due_ = now + kEngineInterval;
-    const nb::gil_scoped_release released;
-    logger_->log_own(engine::metrics_of(runtime.get().engine().statistics()), step);
+  void joined(const RuntimeOwner& runtime) {
+    if (own_process() == process_) runtimes_.emplace_back(runtime.shared());
+  }
+  /// What it has counted stays. To be called before its shutdown.
+  void leaving(const RuntimeOwner& runtime) {
+    if (own_process() != process_) return;
+    const auto is_it = [&](const auto& known) { return known.lock() == runtime.shared(); };
+    if (std::ranges::none_of(runtimes_, is_it)) return;
+    log_engines();
+    const auto statistics = runtime.get().engine().statistics();
+    if (std::erase_if(runtimes_, is_it) > 0) ended_.add(statistics);
+  }
+  /// Not more often than once in kEngineInterval.
+  void log_engine(std::int64_t step) {
+    step_ = step;
+    log_engine_when_due();
+  }
+  void log_engine_when_due() {
+    if (SteadyClock::now() >= engine_due_ && own_process() == process_) log_engines();
   }
   bool flush(double seconds) {
     const nb::gil_scoped_release released;
@@ -78,7 +93,25 @@ class BoundLogger {
   }
 
  private:
+  void log_engines() {
+    engine_due_ = SteadyClock::now() + kEngineInterval;
+    engine::Costs costs = ended_;
+    std::vector<std::shared_ptr<engine::Runtime>> runtimes;
+    for (const auto& runtime : runtimes_) {
+      if (auto alive = runtime.lock()) runtimes.push_back(std::move(alive));
+    }
+    if (runtimes.empty()) return;
+    const nb::gil_scoped_release released;
+    for (auto& runtime : runtimes) costs.add(runtime->engine().statistics());
+    runtimes.clear();
+    logger_->log_own(costs.values(), step_);
+  }
+
+  const pid_t process_ = own_process();
   std::shared_ptr<metrics::Logger> logger_;
+  std::vector<std::weak_ptr<engine::Runtime>> runtimes_;
+  engine::Costs ended_;
+  std::int64_t step_ = 0;
   SteadyClock::time_point engine_due_{};
 };
 
@@ -89,14 +122,21 @@ void bind_metrics(nb::module_& module) {
   nb::class_<BoundLogger>(module, "MetricsLogger", "This rank's way to the file of `gyre run --metrics`.")
       .def_prop_ro("rank", &BoundLogger::rank)
       .def("log", &BoundLogger::log, arg("values"), arg("step"), "Names and numbers. Never waits.")
-      .def("log_engine", &BoundLogger::log_engine, arg("runtime"), arg("step"), arg("last"),
-           "What the runtime has counted; at most once a second, unless it is the last time.")
+      .def("joined", &BoundLogger::joined, arg("runtime"), "What its engine counts belongs to this rank's metrics.")
+      .def("leaving", &BoundLogger::leaving, arg("runtime"), "Logs what all have counted; nothing if it is unknown.")
+      .def("log_engine", &BoundLogger::log_engine, arg("step"), "What engines have counted; at most once a second.")
       .def("flush", &BoundLogger::flush, arg("seconds"), "Whether the launcher can read all of it now.");
   module.def(
       "metrics_logger",
       []() -> nb::object {
         auto logger = group::metrics_logger_from_environment();
-        return logger ? nb::cast(BoundLogger(std::move(logger))) : nb::none();
+        if (!logger) return nb::none();
+        const auto bound = std::make_shared<BoundLogger>(std::move(logger));
+        // A rank that waits for others calls nothing, and how long it waits is what its watchers want to know.
+        call_while_waiting([weak = std::weak_ptr(bound)] {
+          if (const auto alive = weak.lock()) alive->log_engine_when_due();
+        });
+        return nb::cast(bound);
       },
       "That of this process; None where no `gyre run --metrics` has started it.");
 }

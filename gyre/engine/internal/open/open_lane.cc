@@ -104,6 +104,7 @@ std::vector<Handle> OpenLane::submit(std::vector<Request> requests) {
     run_alone();
     return handles;
   }
+  time_the_wait();
   if (in_flight_.size() <= kManyInFlight) {
     send(std::move(content));
     return handles;
@@ -145,6 +146,7 @@ Handle OpenLane::join(const JoinAnnouncement& join) {
   AnnouncementContent content;
   content.join = join;
   if (coordinator_) {
+    time_the_wait();
     send(std::move(content));
   } else {
     in_flight_.clear();
@@ -186,46 +188,6 @@ void OpenLane::answer_question() {
                           waits_->look(this, only_known_threads_ ? nullptr : &found->threads)};
   const MutexLock lock(mutex_);
   if (!failure_ && !stopping_) send(std::move(content));
-}
-
-ProcessWaits::Source::Report OpenLane::report() {
-  Report report;
-  report.state.engine = engine_;
-  std::vector<std::pair<Handle, Awaited>> in_flight;
-  {
-    const MutexLock lock(mutex_);
-    report.state.joined = in_flight_.contains(std::string(kJoinName));
-    report.state.complete = in_flight_.size() + reserved_.size() <= EngineState::kMostOperations;
-    if (report.state.complete) report.state.operations.assign(reserved_.begin(), reserved_.end());
-    for (const auto& [name, pending] : in_flight_) {
-      if (report.state.complete) report.state.operations.push_back(name);
-      if (pending.handle.waiting_threads().empty()) continue;
-      in_flight.emplace_back(pending.handle, Awaited{.engine = report.state.engine,
-                                                     .operation = name,
-                                                     .serial = pending.serial,
-                                                     .description = describe_operation(pending.request)});
-    }
-  }
-  for (const auto& [handle, awaited] : in_flight) {
-    for (const ThreadIdentity& thread : handle.waiting_threads()) report.waits.emplace_back(thread, awaited);
-  }
-  plans_.report(report);
-  return report;
-}
-
-void OpenLane::keep_report(const DeadlockReport& report) {
-  if (std::ranges::find(report.engines, engine_.load()) == report.engines.end()) return;
-  const MutexLock lock(mutex_);
-  deadlock_ = report;
-}
-
-std::optional<DeadlockReport> OpenLane::kept_report() {
-  const MutexLock lock(mutex_);
-  return deadlock_;
-}
-
-void OpenLane::fail_with_report() {
-  if (const auto report = kept_report()) group_.abort(report->error());
 }
 
 bool OpenLane::reserve(const std::string& name) {
@@ -273,6 +235,7 @@ void OpenLane::fail_all(const Error& failure) {
     const MutexLock lock(mutex_);
     failure_ = failure;
     failed.swap(in_flight_);
+    time_the_wait();
   }
   for (const auto& [name, pending] : failed) pending.handle.fail(failure);
   joins_.wake();
@@ -341,6 +304,7 @@ void OpenLane::refuse(const std::vector<Refusal>& refusals) {
       refused.emplace_back(&refusal, found->second.handle);
       in_flight_.erase(found);
     }
+    time_the_wait();
   }
   for (const auto& [refusal, handle] : refused) {
     if (refusal->name != kJoinName) timeline_.end(refusal->name);
@@ -364,6 +328,7 @@ void OpenLane::finish_join(int last_rank) {
     }
     handle = found->second.handle;
     in_flight_.erase(found);
+    time_the_wait();
   }
   handle.complete({{}, {last_rank}, {}});
   joins_.wake();
@@ -406,9 +371,14 @@ void OpenLane::execute_bucket(const Bucket& bucket) {
     for (const Pending& one : pending) one.handle.fail(failure);
     throw Error(failure);
   }
+  for (const Pending& one : pending) timeline_.end(one.request.name);
+  {
+    const MutexLock lock(mutex_);
+    for (const Pending& one : pending) reserved_.erase(one.request.name);
+    executes_ = false;
+    time_the_wait();
+  }
   for (std::size_t i = 0; i < pending.size(); ++i) {
-    timeline_.end(pending[i].request.name);
-    release(pending[i].request.name);
     pending[i].handle.complete(std::move(results[i]));
   }
   if (pending.front().request.signature.elsewhere) agreements_.add(pending.size());
@@ -425,12 +395,14 @@ bool OpenLane::dispute(Pending& pending) {
   }
   const MutexLock lock(mutex_);
   reserved_.erase(name);
+  executes_ = false;
   if (failure_) {
     pending.handle.fail(*failure_);
     return true;
   }
   begin_negotiation(pending.request);
   in_flight_.insert_or_assign(name, std::move(pending));
+  time_the_wait();
   // Even from a rank that is shutting down: the others wait for it.
   if (!content.disputes.empty()) send(std::move(content));
   return true;
@@ -449,6 +421,8 @@ std::vector<Pending> OpenLane::take(const Bucket& bucket) {
     }
     throw;
   }
+  executes_ = true;
+  time_the_wait();
   return pending;
 }
 

@@ -20,6 +20,7 @@
 #include "gyre/engine/internal/plan/plan_registry.h"
 #include "gyre/engine/internal/stall/location_finder.h"
 #include "gyre/engine/internal/stall/process_waits.h"
+#include "gyre/engine/internal/stopwatch.h"
 #include "gyre/engine/options.h"
 #include "gyre/engine/statistics.h"
 #include "gyre/engine/timeline_rows.h"
@@ -57,7 +58,7 @@ class OpenLane final : public ProcessWaits::Source {
   /// On operations that something else carries out.
   Agreements& agreements() { return agreements_; }
   /// Any thread, any time.
-  LaneStatistics statistics() const { return {"open", lane_.counters()}; }
+  LaneStatistics statistics() const;
   /// Nothing in flight.
   bool idle();
   /// The calling thread uses this engine; see ProcessWaits. Cheap when it was the last to do so.
@@ -88,6 +89,8 @@ class OpenLane final : public ProcessWaits::Source {
   Pending take_one(const OrderedOperation& operation) GYRE_REQUIRES(mutex_);
   void refuse(const std::vector<Refusal>& refusals);
   void finish_join(int last_rank);
+  /// After each change of what is in flight: that waits for other ranks, unless the lane carries something out.
+  void time_the_wait() GYRE_REQUIRES(mutex_);
   void say_goodbye() GYRE_REQUIRES(mutex_);
   /// After all that is unsent.
   void send(AnnouncementContent content) GYRE_REQUIRES(mutex_);
@@ -121,10 +124,12 @@ class OpenLane final : public ProcessWaits::Source {
   Mutex notes_mutex_;
   AnnouncementContent notes_ GYRE_GUARDED_BY(notes_mutex_);
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   AnnouncementEncoder encoder_ GYRE_GUARDED_BY(mutex_);
   std::unordered_map<std::string, Pending> in_flight_ GYRE_GUARDED_BY(mutex_);
   std::unordered_set<std::string> reserved_ GYRE_GUARDED_BY(mutex_);
+  bool executes_ GYRE_GUARDED_BY(mutex_) = false;  // A bucket.
+  Stopwatch awaited_ GYRE_GUARDED_BY(mutex_);
   std::optional<Error> failure_ GYRE_GUARDED_BY(mutex_);
   bool stopping_ GYRE_GUARDED_BY(mutex_) = false;
   std::optional<DeadlockReport> deadlock_ GYRE_GUARDED_BY(mutex_);  // This engine is part of it.

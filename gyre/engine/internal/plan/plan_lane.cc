@@ -131,7 +131,9 @@ std::uint64_t PlanLane::step() const {
 
 PlanStatistics PlanLane::statistics() const {
   const MutexLock lock(mutex_);
-  return recorder_.statistics();
+  PlanStatistics statistics = recorder_.statistics();
+  if (closing_step_) statistics.awaited = SteadyClock::now() - closed_;
+  return statistics;
 }
 
 LaneStatistics PlanLane::lane_statistics() const { return {fmt::format("plan '{}'", options_.name), lane_.counters()}; }
