@@ -69,7 +69,7 @@ std::string ranks_of(const Watched& run) {
                now.waiting ? fmt::format("{:.0f} %", 100 * *now.waiting) : std::string(),
                shown(now.cpu_cores, "{:.2f}"),
                now.memory_bytes ? cli::shown_bytes(static_cast<std::uint64_t>(*now.memory_bytes)) : std::string(),
-               run.is_over ? std::string() : cli::shown_seconds(ago) + " ago"});
+               run.is_over || now.time_us == 0 ? std::string() : cli::shown_seconds(ago) + " ago"});
   }
   return table.empty() ? "no values yet\n" : table.text();
 }
@@ -103,7 +103,8 @@ TopCommand::TopCommand(CLI::App& app) {
   verb->add_flag("--once", once_, "Print it once, as without a terminal");
   verb->footer(
       "\nThe slowest ranks come first. WAITS is the share of the last ten seconds that the training waited for the "
-      "exchange.\nIt ends with the run, or with Ctrl-C.\n\nExamples:\n  gyre run -n 4 --metrics run.metrics -- python "
+      "exchange;\nLAST VALUE, when the program logged one or its optimizer ended a step.\nIt ends with the run, or "
+      "with Ctrl-C.\n\nExamples:\n  gyre run -n 4 --metrics run.metrics -- python "
       "train.py\n  gyre top run.metrics");
 }
 

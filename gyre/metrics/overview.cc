@@ -9,7 +9,7 @@ namespace {
 constexpr std::int64_t kWindowUs = 10'000'000;
 /// Within it a program that logs each step would fill memory: readings closer together than this count as one.
 constexpr std::int64_t kLeastGapUs = 50'000;
-/// After this another name counts the steps: the next phase of a training.
+/// After this another name counts the steps (the next phase of a training), and a rate is that up to now.
 constexpr std::int64_t kSilentUs = 2'000'000;
 
 }  // namespace
@@ -23,11 +23,24 @@ void Overview::Counter::add(std::int64_t time_us, double value) {
   while (readings_.size() > 2 && time_us - readings_[1].time_us >= kWindowUs) readings_.pop_front();
 }
 
-std::optional<double> Overview::Counter::per_second() const {
+bool Overview::Counter::is_silent(std::int64_t now_us) const {
+  if (readings_.size() < 2) return false;
+  const std::int64_t last_us = readings_.back().time_us;
+  // Twice the usual gap: a slow training is not a silent one.
+  return now_us - last_us >= std::max(kWindowUs, 2 * (last_us - readings_[readings_.size() - 2].time_us));
+}
+
+std::optional<double> Overview::Counter::per_second(std::int64_t now_us) const {
   if (readings_.size() < 2) return std::nullopt;
-  const auto time_us = static_cast<double>(readings_.back().time_us - readings_.front().time_us);
+  if (is_silent(now_us)) return 0;
+  const std::int64_t last_us = readings_.back().time_us;
+  const std::int64_t usual_us = std::max(kSilentUs, last_us - readings_[readings_.size() - 2].time_us);
+  const std::int64_t end_us = now_us - last_us > usual_us ? now_us : last_us;
+  std::size_t begin = 0;
+  while (begin + 2 < readings_.size() && readings_[begin + 1].time_us <= end_us - kWindowUs) ++begin;
+  const auto time_us = static_cast<double>(end_us - readings_[begin].time_us);
   if (time_us <= 0) return std::nullopt;
-  return (readings_.back().value - readings_.front().value) / (time_us / 1e6);
+  return (readings_.back().value - readings_[begin].value) / (time_us / 1e6);
 }
 
 std::optional<double> Overview::Counter::latest() const {
@@ -52,6 +65,7 @@ void Overview::sample(const Sample& sample) {
   rank.time_us = std::max(rank.time_us, sample.time_us);
   if (!sample.name.starts_with(kReservedPrefix)) {
     rank.note_step(sample);
+    rank.value_us = std::max(rank.value_us, sample.time_us);
     const auto lowest = lowest_rank_.find(sample.name);
     if (lowest != lowest_rank_.end() && lowest->second < sample.rank) return;
     lowest_rank_.insert_or_assign(std::string(sample.name), sample.rank);
@@ -61,7 +75,12 @@ void Overview::sample(const Sample& sample) {
   const std::string_view name = sample.name.substr(kReservedPrefix.size());
   if (name == "cpu_cores") rank.cpu_cores = sample.value;
   if (name == "memory_bytes") rank.memory_bytes = sample.value;
-  if (name == "steps") rank.optimizer_steps.add(sample.time_us, sample.value);
+  if (name == "steps") {
+    if (sample.value > rank.optimizer_steps.latest().value_or(0)) {
+      rank.value_us = std::max(rank.value_us, sample.time_us);
+    }
+    rank.optimizer_steps.add(sample.time_us, sample.value);
+  }
   if (name == "exposed_seconds") rank.exposed_seconds.add(sample.time_us, sample.value);
   if (name == "waiting_seconds") rank.waiting_seconds.add(sample.time_us, sample.value);
 }
@@ -73,13 +92,15 @@ void Overview::note(std::string_view key, std::string_view value) {
 RankNow Overview::now_of(int number, const Rank& rank) {
   RankNow now;
   now.rank = number;
-  now.time_us = rank.time_us;
+  now.time_us = rank.value_us;
   const Counter& steps = rank.logged_step.latest() ? rank.logged_step : rank.optimizer_steps;
   if (const auto step = steps.latest()) now.step = static_cast<std::int64_t>(*step);
-  now.steps_per_second = steps.per_second();
+  now.steps_per_second = steps.per_second(rank.time_us);
   // Without an optimizer of Gyre's, any operation's wait.
   const bool has_optimizer = rank.optimizer_steps.latest().value_or(0) > 0;
-  now.waiting = has_optimizer ? rank.exposed_seconds.per_second() : rank.waiting_seconds.per_second();
+  const Counter& waits = has_optimizer ? rank.exposed_seconds : rank.waiting_seconds;
+  now.tells_waits = waits.latest().has_value();
+  if (!waits.is_silent(rank.time_us)) now.waiting = waits.per_second(rank.time_us);
   if (now.waiting) now.waiting = std::clamp(*now.waiting, 0.0, 1.0);
   now.cpu_cores = rank.cpu_cores;
   now.memory_bytes = rank.memory_bytes;

@@ -13,13 +13,15 @@
 
 namespace gyre::metrics {
 
-/// What a rank does at present. Rates are those of its last ten seconds.
+/// What a rank does at present. Rates are those of the ten seconds before the latest sample of it, its launcher's
+/// included: by the clock of its host.
 struct RankNow {
   int rank = 0;
-  std::int64_t time_us = 0;                ///< Of its latest value, by the clock of its host.
+  std::int64_t time_us = 0;                ///< Of its program's latest value or its optimizers' step; 0: none yet.
   std::optional<std::int64_t> step;        ///< What its program has logged last; else finished steps of optimizers.
   std::optional<double> steps_per_second;  ///< Of `step`.
   std::optional<double> waiting;           ///< The share of the time that it waited for the exchange, 0 to 1.
+  bool tells_waits = false;                ///< Has told how long it waited; `waiting` is of now, and may be unknown.
   std::optional<double> cpu_cores;
   std::optional<double> memory_bytes;
 };
@@ -42,7 +44,9 @@ class Overview : public FileVisitor {
   class Counter {
    public:
     void add(std::int64_t time_us, double value);
-    std::optional<double> per_second() const;
+    /// Nothing has come for so long that what came before says nothing of now.
+    bool is_silent(std::int64_t now_us) const;
+    std::optional<double> per_second(std::int64_t now_us) const;
     std::optional<double> latest() const;
 
    private:
@@ -57,6 +61,7 @@ class Overview : public FileVisitor {
     void note_step(const Sample& sample);
 
     std::int64_t time_us = 0;
+    std::int64_t value_us = 0;
     // Steps are those of the name that is logged most often, while it is: others may count epochs.
     std::map<std::string, std::uint64_t, std::less<>> logged;
     std::string steps_of;

@@ -53,6 +53,36 @@ TEST(Overview, takes_optimizers_steps_where_nothing_is_logged_and_their_wait_for
   EXPECT_EQ(ranks[1].cpu_cores, 1.5);
 }
 
+// A hung training must not look like one that runs: the launcher's samples go on, and are the clock.
+TEST(Overview, a_rank_that_hangs_has_no_rates_after_ten_seconds_and_no_newer_value) {
+  Overview overview;
+  for (int i = 0; i <= 200; ++i) overview.sample({"loss", 0, i, i * kSecond / 10, 1});
+  overview.sample({"gyre/exposed_seconds", 0, 199, 19 * kSecond, 1.0});
+  overview.sample({"gyre/steps", 0, 199, 19 * kSecond, 199});
+  overview.sample({"gyre/exposed_seconds", 0, 200, 20 * kSecond, 1.5});
+  overview.sample({"gyre/cpu_cores", 0, 200, 25 * kSecond, 0.0});
+  EXPECT_DOUBLE_EQ(overview.ranks()[0].steps_per_second.value(), 5.0);
+  overview.sample({"gyre/steps", 0, 200, 26 * kSecond, 199});
+  overview.sample({"gyre/cpu_cores", 0, 200, 30 * kSecond, 0.0});
+  const RankNow now = overview.ranks()[0];
+  EXPECT_EQ(now.steps_per_second, 0.0);
+  EXPECT_EQ(now.time_us, 20 * kSecond);
+  EXPECT_EQ(now.step, 200);
+  EXPECT_FALSE(now.waiting.has_value()) << "what is not told is not known";
+  EXPECT_TRUE(now.tells_waits);
+}
+
+TEST(Overview, a_training_of_long_steps_keeps_its_rate_between_them) {
+  Overview overview;
+  for (int i = 0; i <= 3; ++i) overview.sample({"loss", 0, i, i * 60 * kSecond, 1});
+  overview.sample({"gyre/cpu_cores", 0, 3, 235 * kSecond, 1.0});
+  EXPECT_DOUBLE_EQ(overview.ranks()[0].steps_per_second.value(), 1.0 / 60);
+  overview.sample({"gyre/cpu_cores", 0, 3, 280 * kSecond, 1.0});
+  EXPECT_DOUBLE_EQ(overview.ranks()[0].steps_per_second.value(), 1.0 / 160);
+  overview.sample({"gyre/cpu_cores", 0, 3, 300 * kSecond, 1.0});
+  EXPECT_EQ(overview.ranks()[0].steps_per_second, 0.0);
+}
+
 TEST(Overview, begins_anew_where_a_rank_does) {
   Overview overview;
   overview.sample({"loss", 0, 100, 1 * kSecond, 1});

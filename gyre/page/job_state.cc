@@ -145,9 +145,9 @@ std::vector<JobState::Shown> JobState::shown(const metrics::Overview& metrics,
   for (const auto& [number, rank] : ranks_) {
     all.push_back({.number = number, .rank = &rank, .detail = {}, .now = now[number]});
     const metrics::RankNow& its = all.back().now;
-    if (!rank.is_running || !its.step) continue;
-    first_step = std::max(first_step.value_or(*its.step), *its.step);
-    if (its.waiting) waits.push_back(*its.waiting);
+    if (!rank.is_running) continue;
+    if (its.step) first_step = std::max(first_step.value_or(*its.step), *its.step);
+    if (its.tells_waits) waits.push_back(its.waiting.value_or(0));
   }
   std::ranges::sort(waits);
   const double usual_wait = waits.empty() ? 0 : waits[waits.size() / 2];
@@ -159,17 +159,17 @@ std::vector<JobState::Shown> JobState::shown(const metrics::Overview& metrics,
       each.phase = phase_of_ended(each.number, *each.rank);
       each.detail = end_words(each.rank->code, each.rank->signal);
       if (each.phase == Phase::kFailed && first_failed_ == each.number) each.detail += "; it failed first";
+    } else if (each.now.step && is_behind(*first_step - *each.now.step, each.now.steps_per_second)) {
+      each.phase = Phase::kLate;
+      each.detail = fmt::format("{} steps behind", *first_step - *each.now.step);
+    } else if (each.now.tells_waits && usual_wait >= kMuchWaiting && each.now.waiting.value_or(0) < usual_wait / 2) {
+      each.phase = Phase::kLate;
+      each.detail = "the others wait for it";
     } else if (!each.now.step) {
       // Many programs log on rank 0 alone.
       const auto bytes = log_bytes.find(each.number);
       const bool has_written = bytes != log_bytes.end() && bytes->second > each.rank->log_begin;
       each.phase = first_step || has_written ? Phase::kRunning : Phase::kStarting;
-    } else if (is_behind(*first_step - *each.now.step, each.now.steps_per_second)) {
-      each.phase = Phase::kLate;
-      each.detail = fmt::format("{} steps behind", *first_step - *each.now.step);
-    } else if (each.now.waiting && usual_wait >= kMuchWaiting && *each.now.waiting < usual_wait / 2) {
-      each.phase = Phase::kLate;
-      each.detail = "the others wait for it";
     }
   }
   std::ranges::sort(all, {}, [this](const Shown& each) {

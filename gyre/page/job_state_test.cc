@@ -55,6 +55,28 @@ TEST_F(PageJobState, the_late_come_before_those_that_keep_up) {
   EXPECT_EQ(json()["ranks"][0]["detail"], "11 steps behind");
 }
 
+// Hung in its own code at the same step as the others, which tell that they wait; it tells nothing any more.
+TEST_F(PageJobState, a_rank_that_the_others_wait_for_is_late_at_the_same_step) {
+  start(3);
+  constexpr std::int64_t kSecond = 1'000'000;
+  const auto sample = [&](std::string_view name, int rank, std::int64_t second, double value) {
+    metrics_.sample({.name = name, .rank = rank, .step = 5, .time_us = second * kSecond, .value = value});
+  };
+  for (const int rank : {0, 1, 2}) {
+    for (const int second : {1, 2}) sample("gyre/waiting_seconds", rank, second, 0.001 * second);
+    sample("loss", rank, 2, 1);
+  }
+  EXPECT_EQ(phases(), (std::vector<std::string>{"0 running", "1 running", "2 running"}));
+  for (int second = 3; second <= 20; ++second) {
+    for (const int rank : {0, 2}) sample("gyre/waiting_seconds", rank, second, second - 2);
+    sample("gyre/cpu_cores", 1, second, 0);
+  }
+  EXPECT_EQ(phases(), (std::vector<std::string>{"1 late", "0 running", "2 running"}));
+  const Json late = json()["ranks"][0];
+  EXPECT_EQ(late["detail"], "the others wait for it");
+  EXPECT_EQ(late["waiting"], nullptr);
+}
+
 // The launcher ends all ranks after the first failure: those that it ended are no failures.
 TEST_F(PageJobState, the_rank_that_failed_first_is_named_first) {
   start(3);
