@@ -58,6 +58,7 @@ OWN_PROGRAMS = {
     "join": ["--ranks", "2", "--rounds", "1"],
     "programs": ["gyre-cifar10", "--rounds", "1"],
     "tensorflow_step": ["--model", "cifar10", "--seconds", "0.1", "--repeats", "1"],
+    "code_transfer": ["--megabytes", "1", "--rounds", "1"],
     "servers": ["--workers", "2", "--servers", "1", "--rate", "1gbit", "--seconds", "0.2"],
 }
 QUICK: dict[str, list[str]] = {

@@ -135,7 +135,6 @@ NodeProgramCommand::NodeProgramCommand(CLI::App& app) {
   verb->add_option("--log-level", log_level_, "trace debug info warning error off")->capture_default_str();
   verb->add_option("--address", address_,
                    "Address of this node for other nodes (default: the one from which it reaches the service)");
-  verb->add_option("--records", records_, "Also write exit records here")->type_name("DIR");
   verb->add_flag("--supervise", supervise_,
                  "Restart the agent if it is killed, and clean up at the end; for engines that start this command");
   verb->add_flag("--foreground", foreground_, "Stay attached to the terminal, and log to it");
@@ -155,7 +154,6 @@ int NodeProgramCommand::run(const std::vector<std::string>& environment, const s
     options.service = net::parse_endpoint(service_);
   }
   options.address = address_;
-  options.node.record_copies = records_;
   // A file is read again for every connection: a server that is restored into an empty folder makes a new key.
   options.key = [first = key_at(key_file_), file = key_file_] { return file == "-" ? first : key_at(file); };
   options.give_up = std::chrono::seconds(give_up_seconds_);
@@ -203,7 +201,6 @@ int NodeProgramCommand::supervise(const std::vector<std::string>& environment, c
                      "--log-level",
                      log_level_};
   if (!address_.empty()) options.command.insert(options.command.end(), {"--address", address_});
-  if (!records_.empty()) options.command.insert(options.command.end(), {"--records", records_});
   options.environment = environment;
   options.root = fs::weakly_canonical(fs::absolute(root_));
   options.logger = make_logger(node_, log_level_);

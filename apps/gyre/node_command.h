@@ -29,7 +29,6 @@ class NodeProgramCommand {
   std::string code_cache_ = "500MB";
   bool foreground_ = false;
   std::string address_;
-  std::string records_;
   bool supervise_ = false;
 };
 

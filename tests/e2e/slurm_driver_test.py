@@ -69,13 +69,9 @@ def test_the_suite_of_all_drivers(slurm: tuple[Path, dict[str, str]], name: str)
 
 
 def write_cluster(folder: Path, tmp_path: Path, share: Path, **options: str) -> Path:
-    shared = share / "gyre"
-    shared.mkdir(exist_ok=True)
-    shared.chmod(0o755)
     settings = {
         "driver": "slurm",
         "driverOptions": {
-            "shared_folder": str(shared),
             "node_folder": str(folder / "local"),
             "address": "127.0.0.1",
             **options,
@@ -125,7 +121,6 @@ def test_the_articles_job_runs_unchanged_on_slurm(
         (timeline,) = share.glob(f"{SCRIPTS}/*/*/workspaces/*/experiments/*/jobs/job/*/outputs/timelines/timeline.json")
         assert timeline.read_text() == "{}\n"
         assert len(list(share.glob("storagedir/**/stdout-job_prep-*.txt"))) == 2
-        assert list((share / "gyre").iterdir()) == []
     assert [list(node.iterdir()) for node in (folder / "nodes").iterdir()] == [[], [], []]
 
 

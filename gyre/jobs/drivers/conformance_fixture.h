@@ -33,7 +33,8 @@ struct Heard {
 }  // namespace conformance
 
 /// A fixture has: driver() (of two nodes at least), places(count), restart() (a new driver in the place of one that is
-/// gone without a word), kill_program(node), lose_node(node) (it must not come back), processes_of(attempt), and
+/// gone without a word), kNodesShareAFolder (what one node writes to AZ_BATCHAI_SHARED_JOB_TEMP the others
+/// have), kill_program(node), lose_node(node) (it must not come back), processes_of(attempt), and
 /// log_store(), where the logs lie that its nodes send.
 template <typename Fixture>
 class DriverConformance : public testing::Test {

@@ -154,13 +154,16 @@ TYPED_TEST_P(DriverConformance, a_failed_preparation_fails_the_job_which_never_s
 // Batch AI's nodes had the same paths: scripts expand them on the first node and use them on the others.
 TYPED_TEST_P(DriverConformance, what_the_first_node_expands_is_there_on_the_others) {
   conformance::write_file(this->share_ / "data/input", "the input\n");
-  WorkOrder order =
-      this->order("same-paths", 2,
-                  R"("mountVolumes": {"fileServers": [{"fileServer": {"id": "x"}, "relativeMountPath": "nfs"}]},
+  WorkOrder order = this->order(
+      "same-paths", 2,
+      R"("mountVolumes": {"fileServers": [{"fileServer": {"id": "x"}, "relativeMountPath": "nfs"}]},
          "inputDirectories": [{"id": "DATA", "path": "$AZ_BATCHAI_MOUNT_ROOT/share/data"}],)" +
-                      this->line("echo shared > $AZ_BATCHAI_SHARED_JOB_TEMP/file; ssh ${AZ_BATCH_HOST_LIST#*,} cat "
+          this->line((TypeParam::kNodesShareAFolder
+                          ? "echo shared > $AZ_BATCHAI_SHARED_JOB_TEMP/file; "
+                          : "ssh ${AZ_BATCH_HOST_LIST#*,} echo shared '>' $AZ_BATCHAI_SHARED_JOB_TEMP/file; ") +
+                     std::string("ssh ${AZ_BATCH_HOST_LIST#*,} cat "
                                  "$AZ_BATCHAI_INPUT_DATA/input $AZ_BATCHAI_JOB_MOUNT_ROOT/nfs/input "
-                                 "$AZ_BATCHAI_SHARED_JOB_TEMP/file"));
+                                 "$AZ_BATCHAI_SHARED_JOB_TEMP/file")));
   order.cluster.gyre.mounts["nfs"] = (this->share_ / "data").string();
   const auto result = this->run(order);
   EXPECT_TRUE(result.succeeded()) << (result.error ? result.error->message : "") << this->log(order, "stderr.txt");

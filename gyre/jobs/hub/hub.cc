@@ -56,7 +56,9 @@ constexpr int kLooksPerLease = 4;
 constexpr std::size_t kMostNodesAtOnce = 256;  // After a restart of the service, all of them come.
 /// Of logs on their way from one node, or of code on its way to one, where few are connected; and about as much from
 /// and to all of them.
-constexpr std::uint64_t kLargestWindow = std::uint64_t{1} << 20;
+constexpr std::uint64_t kLargestLogWindow = std::uint64_t{1} << 20;
+/// Larger, because a job waits for its code: a node asks for no more of it than comes in half a second.
+constexpr std::uint64_t kLargestCodeWindow = std::uint64_t{16} << 20;
 constexpr std::uint64_t kSmallestWindow = std::uint64_t{64} << 10;
 /// What else a node may say of its logs meanwhile: which files it has, and where each piece belongs.
 constexpr std::uint64_t kMostAround = std::uint64_t{2} << 20;
@@ -76,8 +78,9 @@ UniqueFd listen_at(const net::Endpoint& endpoint) {
 struct Contact {
   Connection connection;
   std::string node;
-  std::uint64_t window = 0;      ///< Of logs, and again of code.
-  std::uint64_t log_bytes = 0;   ///< That have come and are not written.
+  std::uint64_t log_window = 0;
+  std::uint64_t log_bytes = 0;  ///< That have come and are not written.
+  std::uint64_t code_window = 0;
   std::uint64_t code_bytes = 0;  ///< That were asked for and are not read.
 };
 
@@ -238,11 +241,12 @@ class Hub::Work {
     try {
       const auto contact = std::make_shared<Contact>(Contact{.connection = connection, .node = {}});
       node = contact->node = co_await register_node(connection, may_be);
-      contact->window = window();
-      connection->send(orders::message_type::kWelcome,
-                       as_bytes(encode(orders::Welcome{.lease = options_.lease,
-                                                       .log_window = options_.logs.folder.empty() ? 0 : contact->window,
-                                                       .code_window = contact->window})));
+      contact->log_window = options_.logs.folder.empty() ? 0 : window(kLargestLogWindow);
+      contact->code_window = window(kLargestCodeWindow);
+      connection->send(
+          orders::message_type::kWelcome,
+          as_bytes(encode(orders::Welcome{
+              .lease = options_.lease, .log_window = contact->log_window, .code_window = contact->code_window})));
       after_change();
       for (;;) handle(contact, co_await connection->receive());
     } catch (const std::exception& error) {
@@ -279,8 +283,8 @@ class Hub::Work {
     co_return registration.node;
   }
 
-  std::uint64_t window() const {
-    return std::clamp(kAllWindows / std::max<std::size_t>(connections_.size(), 1), kSmallestWindow, kLargestWindow);
+  std::uint64_t window(std::uint64_t largest) const {
+    return std::clamp(kAllWindows / std::max<std::size_t>(connections_.size(), 1), kSmallestWindow, largest);
   }
 
   void handle(const std::shared_ptr<Contact>& contact, net::Message message) {
@@ -302,7 +306,7 @@ class Hub::Work {
   void write_log(const std::shared_ptr<Contact>& contact, net::Message message) {
     const std::size_t bytes = message.payload.size();
     contact->log_bytes += bytes;
-    if (contact->log_bytes > 2 * contact->window + kMostAround) {
+    if (contact->log_bytes > 2 * contact->log_window + kMostAround) {
       throw Error(ErrorCode::kProtocol, fmt::format("node {} sends more of its logs than it may", contact->node));
     }
     log_writer_.post([this, contact, bytes, message = std::move(message)](LogStore& store) {
@@ -323,7 +327,7 @@ class Hub::Work {
 
   void read_code(const std::shared_ptr<Contact>& contact, const orders::CodeRequest& request) {
     contact->code_bytes += request.bytes;
-    if (contact->code_bytes + contact->connection->queued_bytes() > 2 * contact->window + kMostAround) {
+    if (contact->code_bytes + contact->connection->queued_bytes() > 2 * contact->code_window + kMostAround) {
       throw Error(ErrorCode::kProtocol, fmt::format("node {} asks for more of its code than it may", contact->node));
     }
     code_reader_.post([this, contact, request](const CodeShelf& shelf) {

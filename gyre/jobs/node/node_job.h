@@ -33,10 +33,7 @@ struct NodeOptions {
   /// Of jobs whose order names no account. Unset: all jobs run as this process's user, which must not be root.
   std::optional<JobUser> user;
   MountMethod mounts = MountMethod::kLink;
-  std::chrono::seconds grace{5};  ///< From a request to end to SIGKILL.
-  /// Exit records are written here too, as NAME.json, for a service that finds neither node nor node program any more.
-  /// Empty: nowhere.
-  std::filesystem::path record_copies = {};
+  std::chrono::seconds grace{5};     ///< From a request to end to SIGKILL.
   std::filesystem::path own = {};    ///< As NodeFolders takes it.
   const CodeCache* codes = nullptr;  ///< Where the code of jobs comes from. It was told that the attempt wants its.
 };

@@ -23,6 +23,8 @@ namespace fs = std::filesystem;
 
 class LocalFixture {
  public:
+  static constexpr bool kNodesShareAFolder = true;
+
   explicit LocalFixture(const fs::path& folder) {
     options_.folder = folder / "state";
     options_.gyre_program = GYRE_PROGRAM;

@@ -4,29 +4,27 @@
 #include <poll.h>
 #include <spdlog/logger.h>
 #include <sys/epoll.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <fstream>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <utility>
 
-#include "gyre/base/bytes.h"
 #include "gyre/base/checksum.h"
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
+#include "gyre/base/secret_key.h"
 #include "gyre/jobs/drivers/internal/orders.h"
 #include "gyre/jobs/drivers/slurm/internal/queue.h"
 #include "gyre/jobs/drivers/slurm/internal/script.h"
+#include "gyre/jobs/drivers/slurm/internal/service_place.h"
 #include "gyre/jobs/drivers/slurm/internal/strays.h"
 #include "gyre/jobs/orders/node_report.h"
-#include "gyre/jobs/orders/secure_connection.h"
 #include "gyre/jobs/resources/job_end.h"
-#include "gyre/net/socket.h"
 
 namespace gyre::jobs::drivers::slurm {
 
@@ -39,7 +37,6 @@ constexpr int kMostNodes = 4096;
 constexpr std::chrono::milliseconds kSlice{200};
 constexpr std::chrono::seconds kStopPatience{30};  // Beyond the grace, with node programs that were told to stop.
 constexpr std::chrono::seconds kLongestLeave{5};   // Of node programs, when the service ends.
-constexpr std::size_t kMostWords = 600;
 
 /// What programs of a login need; nothing else of the service's environment gets into Slurm's records.
 node::Variables for_slurm(const node::Variables& all) {
@@ -52,65 +49,10 @@ node::Variables for_slurm(const node::Variables& all) {
   return some;
 }
 
-void write_text(const fs::path& file, const std::string& text) { write_file_atomically(file, as_bytes(text)); }
-
-/// A folder of this service's own in the shared one; the same again after a restart.
-fs::path home_of(const SlurmOptions& options) {
-  std::error_code failure;
-  if (!fs::is_directory(options.shared_folder, failure)) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("driverOptions.shared_folder: {} is not a directory on the service's host",
-                            options.shared_folder.string()));
-  }
-  fs::create_directories(options.folder);
-  const fs::path note = options.folder / "shared_folder";
-  std::string name;
-  std::getline(std::ifstream(note), name);
-  if (!orders::is_plain_name(name)) {
-    name = "gyre-" + hex_of(net::make_random_key()).substr(0, 16);
-    write_text(note, name + "\n");
-  }
-  const fs::path home = options.shared_folder / name;
-  fs::create_directories(home / "attempts");
-  // Jobs may run as another user and have to reach their own part.
-  fs::permissions(home, fs::perms(0711));
-  return home;
-}
-
-std::string own_address(const SlurmOptions& options) {
-  if (!options.address.empty()) return options.address;
-  std::array<char, 256> name{};
-  if (::gethostname(name.data(), name.size() - 1) != 0) throw system_error("cannot tell this host's name", errno);
-  return name.data();
-}
-
-hub::HubOptions hub_options(const SlurmOptions& options, const net::JobKey& key) {
-  hub::HubOptions hub;
-  const std::string address = own_address(options);
-  // A host's own name often leads to itself alone.
-  hub.endpoint = {net::Endpoint::Kind::kTcp, orders::is_numeric_address(address) ? address : "0.0.0.0",
-                  static_cast<std::uint16_t>(options.port)};
-  hub.key = key;
-  hub.lease = options.lease;
-  hub.margin = options.margin;
-  hub.longest_start = std::chrono::milliseconds(0);  // An attempt may wait in Slurm's queue for days.
-  hub.logs = options.logs;
-  hub.logger = options.logger;
-  return hub;
-}
-
-/// The last words of Slurm and of node programs that could not start.
-std::string end_of(const fs::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  if (!stream) return "";
-  stream.seekg(0, std::ios::end);
-  const auto size = static_cast<std::size_t>(stream.tellg());
-  const std::size_t from = size > kMostWords ? size - kMostWords : 0;
-  stream.seekg(static_cast<std::streamoff>(from));
-  std::string text((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
-  while (text.ends_with('\n')) text.pop_back();
-  std::ranges::replace(text, '\n', ' ');
-  return text.empty() ? "" : fmt::format("; the last words of its output: {}", text);
+/// As the end of a sentence.
+std::string shown_words(const std::string& comment) {
+  const std::string words = words_in(comment);
+  return words.empty() ? "" : fmt::format("; the last words of its output: {}", words);
 }
 
 }  // namespace
@@ -119,19 +61,21 @@ class SlurmDriver::Work {
  public:
   explicit Work(const SlurmOptions& options)
       : options_(options),
+        name_(name_of_service(options_)),
         home_(home_of(options_)),
+        shared_(own_shared_folder(options_, name_)),
         key_(key_in(home_.key())),
-        hub_(hub_options(options_, key_)),
+        hub_(make_hub(options_, key_, home_)),
         queue_(Commands(for_slurm(options_.environment)), options_.poll, options_.logger),
         epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
     if (!epoll_) throw system_error("cannot wait for events", errno);
-    for (const int fd : {hub_.fd(), queue_.fd()}) {
+    for (const int fd : {hub_->fd(), queue_.fd()}) {
       epoll_event event{.events = EPOLLIN, .data = {.fd = fd}};
       if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
         throw system_error("cannot wait for events", errno);
     }
-    const net::Endpoint here{net::Endpoint::Kind::kTcp, own_address(options_), hub_.endpoint().port};
-    write_text(home_.service(), net::to_string(here) + "\n");
+    service_ = {.name = name_, .place = {net::Endpoint::Kind::kTcp, own_address(options_), hub_->endpoint().port}};
+    write_text(home_.port(), fmt::format("{}\n", service_.place.port));
   }
 
   ~Work() {
@@ -144,15 +88,14 @@ class SlurmDriver::Work {
       for (const Sighting& sighting : queue_.take()) see(sighting, untold);
     }
     std::error_code failure;
-    if (attempts_.empty() && fs::is_empty(home_.attempts(), failure) && !failure) {
-      fs::remove_all(home_.folder(), failure);
-    }
+    if (attempts_.empty() && !shared_.empty()) fs::remove(shared_, failure);  // If it is empty.
   }
   Work(const Work&) = delete;
   Work& operator=(const Work&) = delete;
 
   WorkOrder completed(WorkOrder order) const {
-    order.shared_folder = home_.shared(order.attempt).string();
+    order.shared_folder = shared_.empty() ? (node_root(options_, order.attempt) / "job_shared").string()
+                                          : (shared_ / order.attempt / "shared").string();
     order.sends_logs = !options_.logs.folder.empty();
     order.key = key_of_attempt(key_, order.attempt);
     order.node = 0;
@@ -166,28 +109,26 @@ class SlurmDriver::Work {
     const WorkOrder whole = completed(order);
     check_order(whole, node::NodeFolders(node_root(options_, whole.attempt)));
     std::string arguments = "sbatch";
-    for (const std::string& argument : sbatch_arguments(options_, home_, whole)) arguments += " " + argument;
-    return {{"sbatch", arguments + "\n"},
-            {"batch.sh", batch_script(home_, whole)},
-            {"node.sh", node_script(options_, home_, whole)}};
+    for (const std::string& argument : sbatch_arguments(options_, home_, service_, whole)) arguments += " " + argument;
+    return {{"sbatch", arguments + "\n"}, {"batch.sh", batch_script(options_, service_, whole, "(the attempt's key)")}};
   }
 
   void submit(const WorkOrder& order) {
     static_cast<void>(plan(order));
     make_log_folder(options_.logs.folder, completed(order), node::NodeFolders(node_root(options_, order.attempt)));
     take(order, false);
-    hub_.admit();
+    hub_->admit();
   }
 
   void reattach(const std::vector<WorkOrder>& orders) {
     for (const WorkOrder& order : orders) take(order, true);
-    hub_.admit();
+    hub_->admit();
     // What was acknowledged just before the service died may not have left yet.
     std::error_code ignored;
     for (const auto& entry : fs::directory_iterator(home_.attempts(), ignored)) {
       const std::string attempt = entry.path().filename();
       if (attempts_.contains(attempt) || forgotten_.contains(attempt)) continue;
-      queue_.submit({attempt, job_name(attempt), {}, home_.started(attempt), true});
+      queue_.submit({attempt, job_name(attempt), {}, first_line_of(home_.slurm_job(attempt)), true});
       forget(attempt);
     }
   }
@@ -197,7 +138,8 @@ class SlurmDriver::Work {
     do {
       pollfd wait{.fd = epoll_.get(), .events = POLLIN, .revents = 0};
       ::poll(&wait, 1, deadline.poll_timeout_ms(static_cast<int>(kSlice.count())));
-      for (Event& event : hub_.take_events(Deadline::after(std::chrono::milliseconds(0)))) hear(std::move(event), told);
+      for (Event& event : hub_->take_events(Deadline::after(std::chrono::milliseconds(0))))
+        hear(std::move(event), told);
       for (const Sighting& sighting : queue_.take()) see(sighting, told);
       look_at_clock();
     } while (told.empty() && !deadline.passed());
@@ -211,7 +153,7 @@ class SlurmDriver::Work {
     if (found == attempts_.end() || found->second.ended) return;
     Attempt& attempt = found->second;
     if (!attempt.stop) attempt.stop = reason;
-    hub_.stop(name, reason, grace);
+    hub_->stop(name, reason, grace);
     // Where no node program can say how it goes, nothing has begun.
     if (!attempt.complete && !attempt.taken_over) return queue_.cancel(name);
     attempt.cancel_at = Clock::now() + grace + kStopPatience;
@@ -220,8 +162,8 @@ class SlurmDriver::Work {
   void acknowledge(const std::string& name) {
     const auto found = attempts_.find(name);
     if (found == attempts_.end()) return;
-    hub_.acknowledge(name);
-    for (const orders::NodePlace& node : found->second.order.nodes) hub_.dismiss(node.registered_name());
+    hub_->acknowledge(name);
+    for (const orders::NodePlace& node : found->second.order.nodes) hub_->dismiss(node.registered_name());
     attempts_.erase(found);
     forget(name);
   }
@@ -236,7 +178,7 @@ class SlurmDriver::Work {
   }
 
   std::string end_strays(const std::set<std::string>& jobs, const std::set<std::string>& in_hand) const {
-    return slurm::end_strays(Commands(for_slurm(options_.environment)), options_.shared_folder, home_, jobs, in_hand);
+    return slurm::end_strays(Commands(for_slurm(options_.environment)), name_, jobs, in_hand);
   }
 
   const SlurmOptions& options() const { return options_; }
@@ -265,10 +207,16 @@ class SlurmDriver::Work {
     attempt.taken_over = known;
     fs::create_directories(home_.records(name));
     fs::permissions(home_.records(name), fs::perms::owner_all);
-    write_text(home_.batch_script(name), batch_script(home_, order));
-    write_text(home_.node_script(name), node_script(options_, home_, order));
-    hub_.submit(order);
-    queue_.submit({name, job_name(name), sbatch_arguments(options_, home_, order), home_.started(name), known});
+    if (!shared_.empty()) {
+      fs::create_directories(shared_ / name);
+      fs::permissions(shared_ / name, fs::perms(0711));
+    }
+    std::string key = hex_of(hub::key_of_nodes(key_, name));
+    const WipedAtEnd wiped(key);
+    write_text(home_.batch_script(name), batch_script(options_, service_, order, key));
+    hub_->submit(order);
+    queue_.submit({name, job_name(name), sbatch_arguments(options_, home_, service_, order),
+                   first_line_of(home_.slurm_job(name)), known});
   }
 
   void forget(const std::string& attempt) {
@@ -302,6 +250,7 @@ class SlurmDriver::Work {
       const auto found = attempts_.find(event.attempt);
       if (found == attempts_.end()) return;
       found->second.ended = true;
+      keep_records(event);
       // What could not say that it has ended may still run, until Slurm has ended it.
       if (!event.result->lost.empty() && !found->second.over) {
         found->second.held = std::move(event);
@@ -317,6 +266,7 @@ class SlurmDriver::Work {
       forgotten_.erase(sighting.attempt);
       std::error_code ignored;
       fs::remove_all(home_.attempt(sighting.attempt), ignored);
+      if (!shared_.empty()) fs::remove_all(shared_ / sighting.attempt, ignored);
       return;
     }
     const auto found = attempts_.find(sighting.attempt);
@@ -328,11 +278,13 @@ class SlurmDriver::Work {
     switch (sighting.kind) {
       case Kind::kSubmitted:
         attempt.slurm_job = sighting.text;
+        keep_note(home_.slurm_job(sighting.attempt), sighting.text);
         return note(fmt::format("it is job {} of Slurm", sighting.text));
       case Kind::kWaits: return note(fmt::format("Slurm's job {} waits: {}", attempt.slurm_job, sighting.text));
       case Kind::kUnreachable: return note(fmt::format("Slurm does not answer; it is asked again: {}", sighting.text));
       case Kind::kRuns:
         attempt.runs_since = Clock::now();
+        keep_note(home_.begun(sighting.attempt), sighting.text);
         return note(fmt::format("Slurm's job {} runs on {}", attempt.slurm_job, sighting.text));
       case Kind::kRefused:
         attempt.over = true;
@@ -340,8 +292,24 @@ class SlurmDriver::Work {
       case Kind::kOver:
         attempt.over = true;
         if (attempt.held) told.push_back(*std::exchange(attempt.held, std::nullopt));
-        return settle(attempt, sighting.text);
+        return settle(attempt, sighting.text, sighting.comment);
       case Kind::kGone: return;
+    }
+  }
+
+  /// What would be lost with this service alone, before anybody hears of the end: Slurm's job may go any time.
+  void keep_records(const Event& event) const {
+    for (const auto& [node, report] : event.reports) {
+      const auto text = to_json(report).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+      keep_note(home_.records(event.attempt) / (node + ".json"), text);
+    }
+  }
+
+  void keep_note(const fs::path& file, const std::string& text) const {
+    try {
+      write_text(file, text + "\n");
+    } catch (const Error& error) {
+      options_.logger->warn("{}", error.what());  // It is needed after a restart only.
     }
   }
 
@@ -371,7 +339,7 @@ class SlurmDriver::Work {
     report.attempt = attempt.order.attempt;
     report.phase = orders::Phase::kEnded;
     report.record = record;
-    hub_.report(node.registered_name(), report);
+    hub_->report(node.registered_name(), report);
   }
 
   void end_all(const Attempt& attempt, const orders::ExitRecord& record) {
@@ -379,20 +347,21 @@ class SlurmDriver::Work {
   }
 
   /// Slurm's job is over: no node program will come any more, and what they have left written is all there is.
-  void settle(const Attempt& attempt, const std::string& state) {
+  void settle(const Attempt& attempt, const std::string& state, const std::string& comment) {
     const std::string& name = attempt.order.attempt;
     std::error_code ignored;
-    const bool began = fs::exists(home_.started(name), ignored) || attempt.complete;
+    const bool began = fs::exists(home_.begun(name), ignored) || attempt.complete;
     const std::string what =
-        fmt::format("Slurm's job {} is over ({}){}", attempt.slurm_job, state, end_of(home_.output(name)));
+        fmt::format("Slurm's job {} is over ({}){}", attempt.slurm_job, state, shown_words(comment));
     for (const orders::NodePlace& node : attempt.order.nodes) {
       if (const auto report = stored_report(name, node)) {
-        hub_.report(node.registered_name(), *report);
+        hub_->report(node.registered_name(), *report);
       } else if (attempt.stop && !began) {
         end_node(attempt, node, record_of_stop(*attempt.stop));
-      } else if (attempt.stop || is_loss(state) || state == "COMPLETED" || (state == "UNKNOWN" && began)) {
+      } else if (attempt.stop || is_loss(state) || state == "COMPLETED" ||
+                 (state == "UNKNOWN" && (began || attempt.taken_over))) {
         // Node programs end by themselves, and well, only when they have not found the service for long.
-        hub_.lose_node(node.registered_name(), what);
+        hub_->lose_node(node.registered_name(), what);
       } else {
         // Somebody has cancelled it, or the node program cannot start: it would not go better again.
         end_node(attempt, node, record_of_error(what));
@@ -427,17 +396,20 @@ class SlurmDriver::Work {
       attempt.runs_since.reset();
       for (const orders::NodePlace& node : attempt.order.nodes) {
         if (attempt.came.contains(node.registered_name())) continue;
-        hub_.lose_node(node.registered_name(),
-                       fmt::format("its agent has not come although Slurm's job {} runs; can the nodes reach {}?{}",
-                                   attempt.slurm_job, own_address(options_), end_of(home_.output(name))));
+        hub_->lose_node(node.registered_name(),
+                        fmt::format("its agent has not come although Slurm's job {} runs; can the nodes reach {}?",
+                                    attempt.slurm_job, net::to_string(service_.place)));
       }
     }
   }
 
   const SlurmOptions options_;
+  const std::string name_;
   const Home home_;
+  const fs::path shared_;
   const net::JobKey key_;
-  hub::Hub hub_;
+  const std::unique_ptr<hub::Hub> hub_;
+  Service service_;
   Queue queue_;
   UniqueFd epoll_;
   std::map<std::string, Attempt> attempts_;  // Whose end is not acknowledged.

@@ -14,8 +14,10 @@
 namespace gyre::jobs::drivers::slurm {
 
 struct SlurmOptions {
-  std::filesystem::path folder;         ///< Of the service's own; what must survive a restart.
-  std::filesystem::path shared_folder;  ///< The same folder under the same path for the service and on all nodes.
+  std::filesystem::path folder;  ///< Of the service's own; what must survive a restart.
+  /// Where jobs have what their nodes share: the same folder under the same path for the service and on all nodes.
+  /// Empty: each node has its own.
+  std::filesystem::path shared_folder = {};
   std::filesystem::path node_folder = "/tmp";  ///< On each node; its own where they have a disk.
   std::string address;                         ///< Where nodes reach the service. Empty: this host's address.
   int port = 0;                                ///< 0: any.
@@ -38,12 +40,12 @@ SlurmOptions options_from(const std::map<std::string, std::string>& driver_optio
 
 /// Nodes that Slurm gives. Each attempt is one job of Slurm, which runs `gyre agent` on each of its nodes; the caller's
 /// nodes are only names, and which of Slurm's nodes they are Slurm decides for each attempt anew. Slurm is asked only
-/// whether its job waits, runs or is over: how an attempt ended its node programs tell, through the hub, or through the
-/// exit records that they leave in the shared folder.
+/// whether its job waits, runs or is over: how an attempt ended its node programs tell the hub. Nothing has to be
+/// shared with the nodes: they get the key of their attempt with Slurm's job, and the rest over their connection.
 class SlurmDriver final : public Driver {
  public:
-  /// Error(kInvalidArgument) when the shared folder is none; Error(kIo). One driver at a time in a folder: the caller
-  /// sees to that.
+  /// Error(kInvalidArgument) when a shared folder is named that is none; Error(kIo). One driver at a time in a folder:
+  /// the caller sees to that.
   explicit SlurmDriver(const SlurmOptions& options);
   /// Leaves node programs and attempts as they are.
   ~SlurmDriver() override;

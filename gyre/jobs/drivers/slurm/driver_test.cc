@@ -36,10 +36,10 @@ std::string output_of(const std::string& command) {
 /// Three nodes, each a slurmd with an address and a /…/local of its own.
 class SlurmFixture {
  public:
+  static constexpr bool kNodesShareAFolder = false;
+
   explicit SlurmFixture(const fs::path& folder) : cluster_(std::getenv("GYRE_TEST_SLURM")) {
     options_.folder = folder / "service";
-    options_.shared_folder = folder / "shared";
-    fs::create_directories(options_.shared_folder);
     options_.node_folder = cluster_ / "local";
     options_.logs = {.folder = folder / "service/logs"};
     options_.address = "127.0.0.1";
@@ -69,7 +69,9 @@ class SlurmFixture {
     for (int i = 0; i < count; ++i) places.push_back(driver_->place("node-" + std::to_string(i), i + 1));
     return places;
   }
-  void restart() {
+  void restart() { restart(options_); }
+  void restart(const slurm::SlurmOptions& options) {
+    options_ = options;
     driver_.reset();
     driver_ = std::make_unique<slurm::SlurmDriver>(options_);
   }
@@ -113,9 +115,10 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Slurm, DriverConformance, SlurmFixture);
 
 class SlurmJobs : public DriverConformance<SlurmFixture> {
  protected:
-  fs::path home() const { return fs::directory_iterator(fixture_->options().shared_folder)->path(); }
+  fs::path home() const { return fixture_->options().folder; }
   static std::string job_of(const WorkOrder& order) {
-    return output_of("squeue --me --noheader --format=%i --name=gyre-" + order.attempt);
+    const std::string id = output_of("squeue --me --noheader --format=%i --name=gyre-" + order.attempt);
+    return id.substr(0, id.find('\n'));
   }
 };
 
@@ -178,7 +181,7 @@ TEST_F(SlurmJobs, a_job_that_somebody_cancels_in_slurm_fails_and_leaves_nothing)
   expect_nothing_left(order);
 }
 
-// The record in the shared folder is the truth when neither node program nor Slurm's job is there any more.
+// The service's own record is the truth when neither node program nor Slurm's job is there any more.
 TEST_F(SlurmJobs, an_end_is_known_when_slurms_job_is_long_over) {
   const WorkOrder order = this->order("long-over", 1, line("echo done; exit 6"));
   driver().submit(order);
@@ -236,21 +239,54 @@ TEST_F(SlurmJobs, jobs_of_another_service_are_left_alone_while_it_is_alive_and_c
   EXPECT_TRUE(conformance::wait_until([&] { return fixture_->processes_of(order.attempt).empty(); }));
 }
 
-TEST_F(SlurmJobs, no_secret_is_in_what_slurm_gets_and_nothing_is_left_in_the_shared_folder) {
+// Slurm shows scripts to their owners and to operators: the one secret in it is a key of this attempt's alone.
+TEST_F(SlurmJobs, no_secret_but_the_attempts_key_is_in_what_slurm_gets_and_nothing_is_left_at_the_end) {
   const WorkOrder order = this->order("secretive", 2,
                                       R"("secrets": [{"name": "TOKEN", "value": "hunter2secret"}],)" +
                                           line("touch $AZ_BATCHAI_MOUNT_ROOT/share/runs; sleep 1000"));
   driver().submit(order);
   EXPECT_TRUE(wait_until([&] { return exists("runs"); }));
-  EXPECT_EQ(output_of("grep -rl hunter2secret " + home().string()), "");
-  EXPECT_EQ(output_of("scontrol show job " + job_of(order)).find("hunter2secret"), std::string::npos);
-  struct stat status{};
-  ASSERT_EQ(::stat((home() / "agents.key").c_str(), &status), 0);
-  EXPECT_EQ(status.st_mode & 0777U, 0600U);
+  std::string service_key = conformance::content_of(home() / "agents.key");
+  while (service_key.ends_with('\n')) service_key.pop_back();
+  ASSERT_EQ(service_key.size(), 64U);
+  const std::string script = output_of("scontrol write batch_script " + job_of(order) + " -");
+  EXPECT_THAT(script, testing::HasSubstr("--node " + order.attempt));
+  const std::string key = script.substr(script.find("GYRE_KEY' || exit 1\n") + 20, 64);
+  EXPECT_EQ(key.find_first_not_of("0123456789abcdef"), std::string::npos) << key;
+  EXPECT_THAT(script, testing::Not(testing::HasSubstr("hunter2secret")));
+  EXPECT_THAT(script, testing::Not(testing::HasSubstr(service_key)));
+  // What others see of it.
+  const std::string seen = output_of("scontrol show job " + job_of(order)) + output_of("cat /proc/[0-9]*/cmdline");
+  for (const std::string& secret : {key, service_key, std::string("hunter2secret")}) {
+    EXPECT_EQ(seen.find(secret), std::string::npos);
+  }
+  for (const fs::path& file : {home() / "agents.key", home() / "attempts"}) {
+    struct stat status{};
+    ASSERT_EQ(::stat(file.c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 0077U, 0U) << file;
+  }
   driver().cancel(order.attempt, StopReason::kRequest, std::chrono::seconds(0));
   wait_for_end(order.attempt);
   driver().acknowledge(order.attempt);
   EXPECT_TRUE(wait_until([&] { return fs::is_empty(home() / "attempts"); }));
+}
+
+// A folder that users share is where it was: what one node writes there the others read, and it goes with the job.
+TEST_F(SlurmJobs, a_shared_folder_that_is_named_is_that_of_the_jobs_nodes) {
+  slurm::SlurmOptions options = fixture_->options();
+  options.shared_folder = share_ / "gyre";
+  fs::create_directories(options.shared_folder);
+  fixture_->restart(options);
+  driver().reattach({});
+  const WorkOrder order =
+      this->order("sharing", 2,
+                  line("echo shared > $AZ_BATCHAI_SHARED_JOB_TEMP/file; ssh ${AZ_BATCH_HOST_LIST#*,} cat "
+                       "$AZ_BATCHAI_SHARED_JOB_TEMP/file"));
+  const auto result = run(order);
+  EXPECT_TRUE(result.succeeded()) << (result.error ? result.error->message : "");
+  EXPECT_EQ(log(order, "stdout.txt"), "shared\n");
+  const fs::path own = fs::directory_iterator(options.shared_folder)->path();
+  EXPECT_TRUE(wait_until([&] { return fs::is_empty(own); }));
 }
 
 }  // namespace

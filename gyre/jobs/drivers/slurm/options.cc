@@ -66,9 +66,6 @@ SlurmOptions options_from(const std::map<std::string, std::string>& driver_optio
                                fmt::join(kOfSbatch, ", ")));
     }
   }
-  if (options.shared_folder.empty()) {
-    refuse("shared_folder", "is missing: a folder that the service and all nodes see under the same path");
-  }
   return options;
 }
 

@@ -382,10 +382,6 @@ void AttemptKeeper::write_record() {
   });
   try {
     Json record = to_json(last);
-    if (!options_.record_copies.empty()) {
-      const std::string text = record.dump(-1, ' ', false, Json::error_handler_t::replace);
-      write_file_atomically(options_.record_copies / (state_.order.here().registered_name() + ".json"), as_bytes(text));
-    }
     record[kOrderOfRecord] = to_json(state_.order);
     write_own_file(folders_, folders_.record(state_.order.attempt),
                    record.dump(-1, ' ', false, Json::error_handler_t::replace));

@@ -82,7 +82,8 @@ std::vector<ListedJob> parse_list(const std::string& text) {
     std::istringstream words(line);
     ListedJob job;
     if (std::getline(words, job.id, '|') && std::getline(words, job.state, '|') &&
-        std::getline(words, job.reason, '|') && std::getline(words, job.nodes, '|') && std::getline(words, job.name)) {
+        std::getline(words, job.reason, '|') && std::getline(words, job.nodes, '|') &&
+        std::getline(words, job.comment, '|') && std::getline(words, job.name)) {
       jobs.push_back(std::move(job));
     }
   }

@@ -14,6 +14,7 @@ struct ListedJob {
   std::string state;   ///< "PENDING", "RUNNING", …
   std::string reason;  ///< Why it waits, or why it ended.
   std::string nodes;   ///< "n[1-2]"
+  std::string comment;
   std::string name;
 
   bool operator==(const ListedJob&) const = default;
@@ -26,7 +27,7 @@ bool is_loss(const std::string& state);
 
 /// From what squeue prints with kListFormat. Lines that cannot be read are left out.
 std::vector<ListedJob> parse_list(const std::string& text);
-inline constexpr const char* kListFormat = "%i|%T|%r|%N|%j";
+inline constexpr const char* kListFormat = "%i|%T|%r|%N|%k|%j";
 
 /// sbatch, squeue and scancel. Each call runs one of them and waits for it. Error(kInvalidArgument) when Slurm refuses;
 /// any other Error when it cannot be asked at the moment. Thread-safe.

@@ -5,7 +5,6 @@
 #include <spdlog/logger.h>
 
 #include <algorithm>
-#include <fstream>
 #include <utility>
 
 #include "gyre/base/error.h"
@@ -18,12 +17,6 @@ namespace {
 constexpr std::chrono::seconds kForgetPatience{10};  // With node programs that are leaving.
 constexpr std::chrono::seconds kCancelAgain{5};
 constexpr std::chrono::seconds kPauseOfOutage{5};
-
-std::string first_line_of(const std::filesystem::path& path) {
-  std::string line;
-  std::getline(std::ifstream(path), line);
-  return line;
-}
 
 }  // namespace
 
@@ -62,9 +55,9 @@ std::vector<Sighting> Queue::take() {
   return std::exchange(seen_, {});
 }
 
-void Queue::tell(Sighting::Kind kind, const std::string& attempt, const std::string& text) {
+void Queue::tell(Sighting::Kind kind, const std::string& attempt, const std::string& text, const std::string& comment) {
   const MutexLock lock(mutex_);
-  seen_.push_back({kind, attempt, text});
+  seen_.push_back({kind, attempt, text, comment});
   seen_notifier_.notify();
 }
 
@@ -147,34 +140,39 @@ void Queue::submit_now(Entry& entry) {
   }
 }
 
-/// By its name: the service before us may have died before it had heard the id.
+/// By its name, if need be: the service before us may have died before it had heard the id.
 void Queue::look_for(Entry& entry, const std::vector<ListedJob>& list) {
-  entry.id = first_line_of(entry.job.started);
+  entry.id = entry.job.id;
   for (const ListedJob& job : list) {
     if (entry.id.empty() && job.name == entry.job.name && !is_over(job.state)) entry.id = job.id;
   }
   entry.job.may_exist = false;
-  std::error_code ignored;
-  const bool began = std::filesystem::exists(entry.job.started.parent_path(), ignored);
-  if (!entry.id.empty()) {
+  if (entry.id.empty()) return wake_.notify();  // It was never submitted; it is now, or never.
+  tell(Sighting::Kind::kSubmitted, entry.job.attempt, entry.id);
+  look_at(entry, list, SteadyClock::now());
+}
+
+/// One that was submitted twice, around the death of a service. Slurm runs only one of them at a time.
+void Queue::end_doubles(Entry& entry, const std::vector<ListedJob>& list) {
+  const auto is_live = [&](const ListedJob& job) { return job.name == entry.job.name && !is_over(job.state); };
+  const auto runs = [&](const ListedJob& job) { return is_live(job) && job.state == "RUNNING"; };
+  const auto own = std::ranges::find(list, entry.id, &ListedJob::id);
+  const auto running = std::ranges::find_if(list, runs);
+  if (running != list.end() && (own == list.end() || !runs(*own))) {
+    entry.id = running->id;
     tell(Sighting::Kind::kSubmitted, entry.job.attempt, entry.id);
-    return look_at(entry, list, SteadyClock::now());
   }
-  if (began) return end(entry, "UNKNOWN");
-  wake_.notify();  // It was never submitted; it is now, or never.
+  for (const ListedJob& job : list) {
+    if (is_live(job) && job.id != entry.id) commands_.cancel(job.id);
+  }
 }
 
 void Queue::look_at(Entry& entry, const std::vector<ListedJob>& list, Time now) {
+  end_doubles(entry, list);
   const auto found = std::ranges::find(list, entry.id, &ListedJob::id);
   const std::string state = found == list.end() ? "UNKNOWN" : found->state;
-  if (found == list.end() || is_over(state)) {
-    // One that was submitted twice, around the death of a service, runs once: the other ends at once.
-    const std::string began = first_line_of(entry.job.started);
-    if (began.empty() || began == entry.id) return end(entry, state);
-    entry.id = began;
-    wake_.notify();
-    return;
-  }
+  if (found == list.end()) return end(entry, state);
+  if (is_over(state)) return end(entry, state, found->comment);
   const bool waits = state == "PENDING";
   const std::string told = waits ? found->reason : state;
   const bool told_already = std::exchange(entry.told, told) == told;
@@ -188,9 +186,9 @@ void Queue::look_at(Entry& entry, const std::vector<ListedJob>& list, Time now) 
   wake_.notify();
 }
 
-void Queue::end(Entry& entry, const std::string& state) {
+void Queue::end(Entry& entry, const std::string& state, const std::string& comment) {
   entry.over = true;
-  tell(Sighting::Kind::kOver, entry.job.attempt, state);
+  tell(Sighting::Kind::kOver, entry.job.attempt, state, comment);
 }
 
 }  // namespace gyre::jobs::drivers::slurm

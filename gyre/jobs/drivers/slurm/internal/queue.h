@@ -30,6 +30,7 @@ struct Sighting {
   Kind kind = Kind::kOver;
   std::string attempt;
   std::string text;
+  std::string comment = {};  ///< Of kOver: of the job.
 };
 
 /// A job that is to be in Slurm.
@@ -37,7 +38,7 @@ struct QueuedJob {
   std::string attempt;
   std::string name;                    ///< By which it is found again.
   std::vector<std::string> arguments;  ///< Of sbatch.
-  std::filesystem::path started;       ///< A file that the job makes when it begins, with its id.
+  std::string id = {};                 ///< Of Slurm; empty: not known, if it has one.
   bool may_exist = false;              ///< A service before us may have submitted it.
 };
 
@@ -83,8 +84,10 @@ class Queue {
   void look_at(Entry& entry, const std::vector<ListedJob>& list, Time now);
   void look_for(Entry& entry, const std::vector<ListedJob>& list);
   void submit_now(Entry& entry);
-  void end(Entry& entry, const std::string& state);
-  void tell(Sighting::Kind kind, const std::string& attempt, const std::string& text);
+  /// Of jobs of that name one is kept.
+  void end_doubles(Entry& entry, const std::vector<ListedJob>& list);
+  void end(Entry& entry, const std::string& state, const std::string& comment = "");
+  void tell(Sighting::Kind kind, const std::string& attempt, const std::string& text, const std::string& comment = "");
   void tell_unreachable(const std::string& what);
 
   const Commands commands_;

@@ -4,6 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <string_view>
+
+#include "gyre/base/error.h"
 
 namespace gyre::jobs::drivers::slurm {
 
@@ -12,6 +16,14 @@ namespace {
 /// Of the whole allocation: beyond the job's own limit, which the node programs keep, for setup and for the node
 /// programs to leave.
 constexpr std::chrono::minutes kSlack{30};
+
+/// A node whose job has ended, and whose service is not there to hear of it, waits for so long.
+constexpr std::chrono::minutes kUntold{15};
+static_assert(kUntold < kSlack);
+
+constexpr std::string_view kComment = "gyre service ";
+constexpr std::string_view kWords = "; ";
+constexpr int kMostWords = 600;
 
 /// As one word of a shell.
 std::string quoted(const std::string& text) {
@@ -32,62 +44,89 @@ std::filesystem::path node_root(const SlurmOptions& options, const std::string& 
 
 std::string job_name(const std::string& attempt) { return "gyre-" + attempt; }
 
-std::string batch_script(const Home& home, const orders::WorkOrder& order) {
-  const std::size_t nodes = order.nodes.size();
-  return fmt::format(R"(#!/bin/sh
-# Job {job}, attempt {attempt}: the job service's agent on each node. The service wrote this.
-folder={folder}
-if ! mkdir "$folder/started" 2> /dev/null; then
-  echo "attempt {attempt} was started before"
-  exit 0
-fi
-echo "$SLURM_JOB_ID" > "$folder/started/job.new" && mv "$folder/started/job.new" "$folder/started/job" || exit 1
-exec srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 --kill-on-bad-exit=1 --cpu-bind=none --mpi=none \
-  --input=none sh {script}
-)",
-                     fmt::arg("job", first_line(order.job_name)), fmt::arg("attempt", order.attempt),
-                     fmt::arg("folder", quoted(home.attempt(order.attempt))), fmt::arg("nodes", nodes),
-                     fmt::arg("script", quoted(home.node_script(order.attempt))));
+std::string comment_of(const Service& service) {
+  return fmt::format("{}{} at {}", kComment, service.name, net::to_string(service.place));
 }
 
-std::string node_script(const SlurmOptions& options, const Home& home, const orders::WorkOrder& order) {
+std::optional<Service> service_in(const std::string& comment) {
+  constexpr std::string_view kAt = " at ";
+  const std::string text = comment.substr(0, comment.find(kWords));
+  const std::size_t at = text.find(kAt);
+  if (!text.starts_with(kComment) || at == std::string::npos) return std::nullopt;
+  try {
+    return Service{.name = text.substr(kComment.size(), at - kComment.size()),
+                   .place = net::parse_endpoint(text.substr(at + kAt.size()))};
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+std::string words_in(const std::string& comment) {
+  const std::size_t at = comment.find(kWords);
+  if (!comment.starts_with(kComment) || at == std::string::npos) return "";
+  return comment.substr(at + kWords.size());
+}
+
+std::string batch_script(const SlurmOptions& options, const Service& service, const orders::WorkOrder& order,
+                         const std::string& key) {
   std::string user;
   if (::geteuid() == 0) user = " --job-user " + quoted(options.job_user);
-  return fmt::format(R"(# On each node of attempt {attempt}.
+  // Each node gets its part, and with it the key, on stdin: others can see neither arguments nor environment of it.
+  return fmt::format(R"sh(#!/bin/sh
+#SBATCH --dependency=singleton
+# Job {job}, attempt {attempt}: the job service's agent on each node. The service wrote this.
+trap : TERM
+umask 077
+said=$(mktemp) && exec 3> "$said" 4< "$said" && rm "$said" || exit 1
+srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 --kill-on-bad-exit=1 --cpu-bind=none --mpi=none \
+  sh -s >&3 2>&3 <<'GYRE_NODE'
+say() {{
+  scontrol update JobId="$SLURM_JOB_ID" Comment={comment}{words}"$(echo "$1" | tr '|\n' '/ ')" 2> /dev/null
+}}
 if ! command -v {gyre} > /dev/null; then
-  # Into the job's output, because srun may drop what a task has just written when it ends the others.
-  echo "there is no {gyre} on $(hostname); install Gyre there, or name it with \"gyre\" in the cluster's driverOptions" \
-    >> {output}
+  say "there is no {gyre} on $(hostname); install Gyre there, or name it with \"gyre\" in the cluster's driverOptions"
   exit 127
 fi
 # What Slurm knows as the node's address; a name is left to the agent.
 address=$(scontrol --oneliner show node "$SLURMD_NODENAME" 2> /dev/null | sed -n 's/.* NodeAddr=\([^ ]*\).*/\1/p')
 mkdir -m 0755 {root} || exit 1
-exec {gyre} agent --supervise --service {service} --key-file {key} --node {attempt}-"$SLURM_PROCID" \
-  --root {root} --records {records} --address "$address" --give-up-seconds {give_up}{user}
-)",
-                     fmt::arg("attempt", order.attempt), fmt::arg("gyre", quoted(options.gyre)),
-                     fmt::arg("output", quoted(home.output(order.attempt).string())),
-                     fmt::arg("root", quoted(node_root(options, order.attempt))),
-                     fmt::arg("service", quoted("file:" + home.service().string())),
-                     fmt::arg("key", quoted(home.key())), fmt::arg("records", quoted(home.records(order.attempt))),
-                     fmt::arg("give_up", options.give_up.count()), fmt::arg("user", user));
+(umask 077; cat > {root}/agent.key) <<'GYRE_KEY' || exit 1
+{key}
+GYRE_KEY
+umask 022
+exec {gyre} agent --supervise --service {service} --key-file {root}/agent.key --node {attempt}-"$SLURM_PROCID" \
+  --root {root} --address "$address" --give-up-seconds {give_up} --untold-seconds {untold}{user} < /dev/null
+GYRE_NODE
+code=$?
+if [ $code != 0 ] && [ $code != 127 ]; then
+  scontrol update JobId="$SLURM_JOB_ID" Comment={comment}{words}"$(tail -c {most_words} <&4 | tr '|\n' '/ ')"
+fi 2> /dev/null
+exit $code
+)sh",
+                     fmt::arg("job", first_line(order.job_name)), fmt::arg("attempt", order.attempt),
+                     fmt::arg("nodes", order.nodes.size()), fmt::arg("gyre", quoted(options.gyre)),
+                     fmt::arg("root", quoted(node_root(options, order.attempt))), fmt::arg("key", key),
+                     fmt::arg("comment", quoted(comment_of(service))), fmt::arg("words", quoted(std::string(kWords))),
+                     fmt::arg("service", quoted(net::to_string(service.place))),
+                     fmt::arg("give_up", options.give_up.count()),
+                     fmt::arg("untold", std::chrono::seconds(kUntold).count()), fmt::arg("most_words", kMostWords),
+                     fmt::arg("user", user));
 }
 
-std::vector<std::string> sbatch_arguments(const SlurmOptions& options, const Home& home,
+std::vector<std::string> sbatch_arguments(const SlurmOptions& options, const Home& home, const Service& service,
                                           const orders::WorkOrder& order) {
   const auto limit = order.job.max_wall_clock_time + kSlack;
   const auto minutes = std::chrono::ceil<std::chrono::minutes>(limit).count();
   std::vector<std::string> arguments = {"--job-name=" + job_name(order.attempt),
+                                        "--comment=" + comment_of(service),
                                         fmt::format("--nodes={}", order.nodes.size()),
                                         fmt::format("--ntasks={}", order.nodes.size()),
                                         "--ntasks-per-node=1",
                                         "--exclusive",
                                         "--no-requeue",
-                                        "--open-mode=append",
                                         "--input=/dev/null",
-                                        "--output=" + home.output(order.attempt).string(),
-                                        "--chdir=" + home.attempt(order.attempt).string()};
+                                        "--output=/dev/null",
+                                        "--chdir=/"};
   const bool own_limit = options.sbatch.contains("time");
   if (!own_limit) arguments.push_back(fmt::format("--time={}", minutes));
   for (const auto& [name, value] : options.sbatch) arguments.push_back(fmt::format("--{}={}", name, value));
