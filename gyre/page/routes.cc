@@ -181,6 +181,7 @@ void add_job_routes(Router& router, const std::string& prefix, const FindJob& fi
   });
   add("/ranks/{rank}/log", {}, [](const Job& job, const Request& request) { return log_answer(*job, request); });
   add("/now", {}, [](const Job& job, const Request&) { return now_answer(*job); });
+  if (!open) return;  // A stream would keep its job open for as long as it likes, however many those are.
   add("/live", {}, [](const Job& job, const Request&) {
     return net::http::event_stream(std::make_shared<LiveFeed>(job), std::chrono::seconds(5));
   });

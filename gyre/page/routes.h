@@ -39,7 +39,7 @@ using FindJob = std::function<std::shared_ptr<JobView>(const net::http::Request&
 ///   GET /live         server-sent events "job" (as /job), "metrics" (a version), "logs" ({rank: bytes}), each when it
 ///                     has changed; nothing is queued for a viewer: whoever comes late gets what is so now. The stream
 ///                     ends with the job.
-/// `open`: the guard alone decides who may; else the server's authenticator does before.
+/// `open`: the guard alone decides who may; else the server's authenticator does before, and there is no /live.
 void add_job_routes(net::http::Router& router, const std::string& prefix, const FindJob& find, const Guard& guard,
                     bool open = true);
 
