@@ -101,7 +101,8 @@ class Node {
   }
   void fetch(const std::string& attempt, const std::string& sha256) {
     cache_.want(attempt, sha256);
-    while (!cache_.look()) step();
+    over_ = false;
+    while (!over_) step();
     if (!cache_.open(sha256)) throw Error(ErrorCode::kInternal, "the code has not come");
   }
 
@@ -116,12 +117,15 @@ class Node {
       welcome_ = true;
       cache_.connected(orders::welcome_from(*message).code_window);
     }
+    // In this order: what look() has cleared may have made room for a request.
+    over_ = cache_.look();
     cache_.send(send);
   }
 
   orders::MessagePipe pipe_;
   node::CodeCache cache_;
   bool welcome_ = false;
+  bool over_ = false;
 };
 
 double time_code(const Options& options, const fs::path& folder, const std::string& sha256, const net::JobKey& key) {
