@@ -41,6 +41,7 @@ ROOMS = {
         "spec",
         "resources",
         "orders",
+        "containers",
         "node",
         "hub",
         "catalog",

@@ -238,7 +238,7 @@ void add_create(VerbGroup& group) {
       ->type_name("NAME=DIR")
       ->allow_extra_args(false);
   verb->add_flag("--containers-on-host", options->container_on_host,
-                 "Run jobs with containerSettings on the host, with a note (otherwise they are refused)");
+                 "Run jobs with containerSettings on the host, without their containers");
   verb->add_option("--setup-task", options->setup_task, "Shell command that prepares each node")->type_name("LINE");
   verb->add_option("--setup-task-output", options->setup_output, "Folder for its logs")->type_name("DIR");
   verb->add_option("-s,--size", options->size, "vmSize; recorded, without effect")->type_name("NAME");

@@ -280,6 +280,8 @@ int JobRun::run(const std::vector<std::string>& environment) const {
   for (const auto& [mount, directory] : mount_table(mounts_, MountCheck::kDirectory))
     cluster.gyre.mounts[mount] = directory;
 
+  using jobs::spec::Containers;
+  if (cluster.gyre.containers == Containers::kContainer) cluster.gyre.containers = Containers::kHost;
   if (const auto why = jobs::node::why_no_container(*parsed.spec, cluster)) {
     fmt::print(stderr, "gyre job run: the job cannot run on the cluster of {}: {}\n", cluster_, *why);
     return kUnusableExitCode;

@@ -55,10 +55,11 @@ void print_text(const Parsed<JobSpec>& parsed, const std::string& file) {
   fmt::print("{} is a valid job ({}, {}, version {}{})\n", file, tool_type(job.toolkit),
              counted(static_cast<std::size_t>(job.node_count), "node"), version_name(parsed.version), also);
   if (!job.container_settings) return;
-  fmt::print(stderr,
-             "{}: note: Gyre does not start the container of containerSettings (image {}): `gyre job run` runs the job "
-             "on the host, and a server does so on clusters made with --containers-on-host; others refuse it\n",
-             file, job.container_settings->image);
+  fmt::print(
+      stderr,
+      "{}: note: the container of containerSettings (image {}) is started by a server that root runs, on virtual "
+      "nodes; `gyre job run` runs the job on the host, as do clusters made with --containers-on-host\n",
+      file, job.container_settings->image);
 }
 
 void print_json(const Parsed<JobSpec>& parsed, const std::string& file) {

@@ -95,6 +95,7 @@ struct CommandLine {
   gyre::app::LaunchCommand launch{app};
   gyre::app::NodeProgramCommand program{app};
   gyre::app::AttemptCommand attempt{app};
+  gyre::app::ContainerCommands container{app};
   gyre::app::ParameterServerCommand parameter_server{app};
   gyre::app::NodeShellCommands node_shell{app};
   std::vector<VerbGroup*> groups{&job.group(), clusters.get(), experiments.get(), workspaces.get(),
@@ -144,7 +145,8 @@ int run_verb(CommandLine& line, const std::string& called_as, std::vector<std::s
   line.app.parse(arguments);
   if (const VerbGroup* group = line.group(first)) return group->run(environment);
   if (first == "agent") return line.program.run(environment, called_as);
-  if (first == "attempt") return line.attempt.run();
+  if (first == "attempt") return line.attempt.run(environment);
+  if (first == "enter") return line.container.run_entry(environment);
   if (first == "agent-shell-server") return line.node_shell.run_server(environment);
   if (first == "launch") return line.launch.run(environment);
   if (first == gyre::app::ParameterServerCommand::kName) return gyre::app::ParameterServerCommand::run();

@@ -22,6 +22,7 @@
 #include "gyre/base/secret_key.h"
 #include "gyre/cli/number_check.h"
 #include "gyre/jobs/node/attempt_process.h"
+#include "gyre/jobs/node/container_holder.h"
 #include "gyre/jobs/node/mounts.h"
 #include "gyre/jobs/node/node_folders.h"
 #include "gyre/jobs/node/node_program.h"
@@ -65,6 +66,18 @@ jobs::node::Variables variables_for_jobs(const std::vector<std::string>& environ
     variables[entry.substr(0, equals)] = entry.substr(equals + 1);
   }
   return variables;
+}
+
+/// Programs that start containers know where registries are by these.
+void use_containers(const std::vector<std::string>& environment, jobs::node::NodeOptions& options) {
+  const std::string storage = variable_of(environment, "GYRE_CONTAINERS");
+  if (!storage.empty()) options.containers = fs::weakly_canonical(fs::absolute(storage));
+  constexpr std::array kNames = {"PATH",        "HOME",     "HTTP_PROXY",    "HTTPS_PROXY",  "NO_PROXY", "http_proxy",
+                                 "https_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR", "LANG"};
+  for (const std::string& entry : environment) {
+    const std::string name = entry.substr(0, entry.find('='));
+    if (std::ranges::find(kNames, name) != kNames.end()) options.runtime_environment.push_back(entry);
+  }
 }
 
 net::JobKey key_at(const std::string& where) {
@@ -163,6 +176,7 @@ int NodeProgramCommand::run(const std::vector<std::string>& environment, const s
   options.node.root = fs::weakly_canonical(fs::absolute(root_));  // As the kernel shows mount points.
   options.node.base = variables_for_jobs(environment);
   options.node.gyre_program = program;
+  use_containers(environment, options.node);
   ::umask(S_IWGRP | S_IWOTH);
   if (::geteuid() == 0) {
     options.node.user = jobs::node::find_job_user(job_user_);
@@ -214,7 +228,33 @@ AttemptCommand::AttemptCommand(CLI::App& app) {
   verb->add_option("--agent-fd", program_fd_, "The descriptor that leads to the agent")->required();
 }
 
-int AttemptCommand::run() const { return jobs::node::run_attempt_process(program_fd_); }
+int AttemptCommand::run(const std::vector<std::string>& environment) const {
+  return jobs::node::run_attempt_process(program_fd_, environment);
+}
+
+ContainerCommands::ContainerCommands(CLI::App& app) {
+  CLI::App* holder = app.add_subcommand("hold", "Be the first process of a job's container");
+  CLI::App* entry = app.add_subcommand("enter", "Carry out a job's attempt in its container (the agent starts it)");
+  for (CLI::App* verb : {holder, entry}) {
+    verb->group("");
+    verb->add_option("--socket", socket_, "Where the container's first process listens")->required();
+  }
+  entry->add_option("--agent-fd", program_fd_, "The descriptor that leads to the agent")->required();
+  entry->add_option("--code-fd", code_fd_, "The archive of the job's code");
+}
+
+void ContainerCommands::run_holder(const std::vector<std::string>& environment) const {
+  std::vector<std::string> of_image = environment;
+  // Podman's, and the mark by which the node finds this process.
+  std::erase_if(of_image, [](const std::string& entry) {
+    return entry.starts_with("container=") || entry.starts_with("GYRE_JOB_CONTAINER=");
+  });
+  jobs::node::hold_container(socket_, fs::read_symlink("/proc/self/exe"), of_image);
+}
+
+int ContainerCommands::run_entry(const std::vector<std::string>& environment) const {
+  return jobs::node::enter_container({.socket = socket_, .channel = program_fd_, .code = code_fd_}, environment);
+}
 
 NodeShellCommands::NodeShellCommands(CLI::App& app) {
   app.add_subcommand("agent-shell", "Run a command on another node of the job, as ssh does")->group("");

@@ -38,10 +38,26 @@ class AttemptCommand {
   explicit AttemptCommand(CLI::App& app);
 
   /// After the options were parsed. Returns the exit code. gyre::Error.
-  int run() const;
+  int run(const std::vector<std::string>& environment) const;
 
  private:
   int program_fd_ = -1;
+};
+
+/// The two ends of the way into a job's container (gyre/jobs/node/container_holder.h).
+class ContainerCommands {
+ public:
+  explicit ContainerCommands(CLI::App& app);
+
+  /// After the options were parsed: the container's first process. gyre::Error.
+  [[noreturn]] void run_holder(const std::vector<std::string>& environment) const;
+  /// What stands for a process in the container. Returns its exit code. gyre::Error.
+  int run_entry(const std::vector<std::string>& environment) const;
+
+ private:
+  std::string socket_;
+  int program_fd_ = -1;
+  int code_fd_ = -1;
 };
 
 /// The two ends of the remote shell of a job's nodes (gyre/jobs/node/remote_shell.h): what `ssh` on a job's PATH

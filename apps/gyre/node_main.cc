@@ -3,9 +3,12 @@
 // does (docs/adr/0103-attempts-start-a-small-program.md).
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <string>
 #include <vector>
@@ -19,13 +22,25 @@
 
 namespace {
 
+/// As `setsid --fork` does.
+int run_detached(char** command) {
+  const pid_t child = ::fork();
+  if (child != 0) return child > 0 ? 0 : 1;
+  ::setsid();
+  ::execv(command[0], command);
+  fmt::print(stderr, "cannot start {}: {}\n", command[0], std::strerror(errno));
+  ::_exit(1);
+}
+
 int run_verb(int argc, char** argv, const std::string& verb) {
   const std::vector<std::string> environment = gyre::app::own_environment();
   if (verb == "agent-shell") return gyre::app::NodeShellCommands::run_client({argv + 2, argv + argc}, environment);
+  if (verb == "detach" && argc > 2) return run_detached(argv + 2);
   CLI::App app{"Gyre's processes on the nodes of a job. The job service starts it; people use gyre.", "gyre-node"};
   app.set_version_flag("--version", "gyre-node " GYRE_VERSION);
   app.require_subcommand(1);
   const gyre::app::AttemptCommand attempt(app);
+  const gyre::app::ContainerCommands container(app);
   const gyre::app::LaunchCommand launch(app);
   const gyre::app::NodeShellCommands shell(app);
   try {
@@ -36,7 +51,9 @@ int run_verb(int argc, char** argv, const std::string& verb) {
     const auto verbs = app.get_subcommands();
     return gyre::app::usage_failure("gyre-node", gyre::cli::describe(error, verbs.empty() ? app : *verbs.front()));
   }
-  if (verb == "attempt") return attempt.run();
+  if (verb == "attempt") return attempt.run(environment);
+  if (verb == "hold") container.run_holder(environment);
+  if (verb == "enter") return container.run_entry(environment);
   if (verb == "launch") return launch.run(environment);
   return shell.run_server(environment);
 }

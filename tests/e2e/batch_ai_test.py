@@ -33,14 +33,17 @@ def test_a_job_with_a_container_is_refused_before_it_waits_where_nothing_can_sta
     server: JobServer, tmp_path: Path
 ) -> None:
     """It was accepted, and failed on its nodes."""
-    server.ok("cluster", "create", "pool", "-t", "2", "--mount", f"external={server.share}")
+    settings = {"vmSize": "Standard_NC6", "gyreSettings": {"containers": "refused"}}
+    (tmp_path / "pool.json").write_text(json.dumps({"properties": settings}))
+    pool = ("-f", str(tmp_path / "pool.json"), "-t", "2", "--mount", f"external={server.share}")
+    server.ok("cluster", "create", "pool", *pool)
     refused = server.verb("job", "submit", str(ARTICLE), "-c", "pool")
     assert refused.returncode == 1
     assert "cluster 'pool': it has containerSettings (image tensorflow/tensorflow:1.6.0-gpu)" in refused.stderr
     assert "--containers-on-host" in refused.stderr
     assert server.json("job", "list") == []
     cluster = tmp_path / "cluster.json"
-    cluster.write_text(json.dumps({"properties": {"vmSize": "Standard_NC6"}}))
+    cluster.write_text(json.dumps({"properties": settings}))
     done = subprocess.run(
         [
             str(server.gyre),

@@ -141,12 +141,18 @@ void close_on_exec(int descriptor) {
 
 }  // namespace
 
-int run_attempt_process(int descriptor) {
+int run_attempt_process(int descriptor, const std::vector<std::string>& environment) {
   close_on_exec(descriptor);
   JsonLines lines(UniqueFd(descriptor), internal::kLongestOrderLine, "the agent");
   const auto first = lines.next(Deadline::never(), {});
-  const AttemptTask task =
+  AttemptTask task =
       internal::attempt_task_from_json(JsonFields(*first, "the agent's first order").at(attempt_line::kTask));
+  if (task.in_container) {
+    for (const std::string& entry : environment) {
+      const std::size_t equals = entry.find('=');
+      if (equals != std::string::npos) task.base[entry.substr(0, equals)] = entry.substr(equals + 1);
+    }
+  }
   const UniqueFd code(task.code_descriptor);
   if (code) close_on_exec(code.get());
   Commands commands;

@@ -10,6 +10,7 @@
 
 #include "gyre/base/error.h"
 #include "gyre/base/process.h"
+#include "gyre/jobs/containers/program_files.h"
 #include "gyre/jobs/node/job_environment.h"
 
 namespace gyre::jobs::node {
@@ -62,7 +63,10 @@ Words start_detached(const std::vector<std::string>& command, const Variables& e
   Pipe out = make_pipe();
   Pipe error = make_pipe();
   SpawnOptions options;
-  options.argv = {"/usr/bin/setsid", "--fork"};
+  // An image need not have it.
+  const bool contained = command.front() == containers::kProgramInContainer;
+  options.argv = contained ? std::vector<std::string>{command.front(), "detach"}
+                           : std::vector<std::string>{"/usr/bin/setsid", "--fork"};
   options.argv.insert(options.argv.end(), command.begin(), command.end());
   options.environment = as_entries(environment);
   options.inherited_fds = descriptors;

@@ -165,6 +165,9 @@ std::vector<pid_t> end_lost_attempt(const LostAttempt& lost) {
     const std::string marker = fmt::format("{}={}", internal::kAttemptVariable, lost.attempt);
     std::ranges::copy(launch::kill_marked_processes(marker, Deadline::after(kLongestLook), spared),
                       std::back_inserter(found));
+    // With it goes all that is in the container, which removes itself.
+    const std::string holder = fmt::format("{}={}", internal::kContainerVariable, lost.node_root.string());
+    std::ranges::copy(launch::kill_marked_processes(holder, Deadline::after(kLongestLook)), std::back_inserter(found));
   }
   if (!found.empty()) return found;
   remove_private_folders(lost.attempt);

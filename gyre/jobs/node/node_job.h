@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gyre/base/process.h"
+#include "gyre/jobs/containers/container_runtime.h"
 #include "gyre/jobs/node/expansion.h"
 #include "gyre/jobs/node/mounts.h"
 #include "gyre/jobs/orders/node_report.h"
@@ -36,6 +37,9 @@ struct NodeOptions {
   std::chrono::seconds grace{5};     ///< From a request to end to SIGKILL.
   std::filesystem::path own = {};    ///< As NodeFolders takes it.
   const CodeCache* codes = nullptr;  ///< Where the code of jobs comes from. It was told that the attempt wants its.
+  /// Where images and containers lie, and the environment of the programs that start them.
+  std::filesystem::path containers = containers::kDefaultStorage;
+  std::vector<std::string> runtime_environment = {};
 };
 
 /// One attempt on one node, from its order to its exit record. Runs on a thread of its own; all calls are thread-safe

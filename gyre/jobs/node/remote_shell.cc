@@ -20,6 +20,7 @@
 #include "gyre/base/error.h"
 #include "gyre/base/parse.h"
 #include "gyre/base/process.h"
+#include "gyre/jobs/node/internal/launch_specification.h"
 #include "gyre/jobs/node/internal/shell_session.h"
 #include "gyre/jobs/node/internal/waiting_launcher.h"
 #include "gyre/jobs/orders/json_fields.h"
@@ -109,7 +110,7 @@ int run_there(const net::Endpoint& endpoint, const net::JobKey& key, std::uint32
 /// On this node itself, as its server would.
 int run_here(const ShellRequest& request, const std::vector<std::string>& environment) {
   SpawnOptions options;
-  options.argv = {"/bin/bash"};
+  options.argv = {internal::shell_program()};
   if (!request.command.empty()) options.argv.insert(options.argv.end(), {"-c", request.command});
   options.environment = environment;
   options.folder = variable_of(environment, "HOME");

@@ -90,13 +90,15 @@ struct ResourceError {
   bool operator==(const ResourceError&) const = default;
 };
 
-/// The codes of Batch AI's failure records, and one of ours.
+/// The codes of Batch AI's failure records, and two of ours.
 namespace error_code {
 inline constexpr const char* kJobFailed = "JobFailed";
 inline constexpr const char* kPreparationFailed = "JobPreparationFailed";
 inline constexpr const char* kInternal = "InternalError";
 /// A place for mounts, logs or outputs that the node cannot use.
 inline constexpr const char* kUnusablePath = "UnusablePath";
+/// The image of the job's container is not to be had, or not for this machine.
+inline constexpr const char* kContainer = "ContainerNotStarted";
 }  // namespace error_code
 
 struct ClusterName {

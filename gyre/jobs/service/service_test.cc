@@ -74,7 +74,9 @@ TEST_F(JobServiceTest, a_job_whose_preparation_fails_is_never_said_to_run) {
 
 // It was accepted, waited for its nodes, and failed on them.
 TEST_F(JobServiceTest, a_job_with_a_container_is_refused_where_the_cluster_cannot_start_it) {
-  make_cluster(1);
+  spec::ClusterSpec without = cluster_of(spec::ManualScale{1});
+  without.gyre.containers = spec::Containers::kRefused;
+  service_->create_cluster({"w", "c"}, without);
   const std::string container = R"(, "containerSettings": {"imageSourceRegistry": {"image": "tensorflow:1.6"}})";
   const spec::JobSpec job = job_of(1, "true", container);
   try {

@@ -73,8 +73,9 @@ struct UserAccountSettings {
 
 /// What a job with containerSettings does on the cluster's nodes.
 enum class Containers {
-  kRefused,  ///< It is refused when it is submitted.
-  kHost,     ///< It runs on the host, without its container.
+  kContainer,  ///< It runs in its container.
+  kRefused,    ///< It is refused when it is submitted.
+  kHost,       ///< It runs on the host, without its container.
 };
 
 /// Our own block of a cluster file.
@@ -83,7 +84,7 @@ struct ClusterGyreSettings {
   std::map<std::string, std::string> driver_options;  ///< Whatever the driver knows: a partition, an account.
   /// What stands in for file shares: the relative mount path of a volume, and the directory on the nodes.
   std::map<std::string, std::string> mounts;
-  Containers containers = Containers::kRefused;
+  Containers containers = Containers::kContainer;
 
   bool operator==(const ClusterGyreSettings&) const = default;
 };

@@ -85,10 +85,11 @@ TEST(cluster, wrong_files_get_every_error) {
                           "autoScale": {"minimumNodeCount": 2, "maximumNodeCount": 1}})"),
               ElementsAre("2: /properties/scaleSettings/autoScale/maximumNodeCount is below minimumNodeCount",
                           "2: /properties/scaleSettings/autoScale and manual exclude each other"));
-  EXPECT_THAT(problems(R"("gyreSettings": {"mounts": {"../x": "/d", "external": "data"}, "containers": "docker"})"),
-              ElementsAre(HasSubstr("mounts must not contain"), HasSubstr("mounts names must be relative"),
-                          HasSubstr("mounts must lead to absolute"),
-                          "1: /properties/gyreSettings/containers is \"docker\"; refused, host are possible"));
+  EXPECT_THAT(
+      problems(R"("gyreSettings": {"mounts": {"../x": "/d", "external": "data"}, "containers": "docker"})"),
+      ElementsAre(HasSubstr("mounts must not contain"), HasSubstr("mounts names must be relative"),
+                  HasSubstr("mounts must lead to absolute"),
+                  "1: /properties/gyreSettings/containers is \"docker\"; container, refused, host are possible"));
   EXPECT_THAT(problems(R"("vmSize": "S", "nodeSetup": {"setupTask": {"commandLine": "x"}})"),
               ElementsAre("1: /properties/nodeSetup/setupTask/stdOutErrPathPrefix is missing"));
 }

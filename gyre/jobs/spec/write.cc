@@ -184,6 +184,15 @@ void put_directories(Json& properties, const JobSpec& job) {
   }
 }
 
+std::string word_of(Containers containers) {
+  switch (containers) {
+    case Containers::kContainer: return "container";
+    case Containers::kRefused: return "refused";
+    case Containers::kHost: return "host";
+  }
+  return "container";
+}
+
 Json to_json(const ContainerSettings& container, Secrets secrets) {
   Json json;
   Json& registry = json["imageSourceRegistry"] = {{"image", container.image}};
@@ -291,7 +300,7 @@ Json to_json(const ClusterSpec& cluster, Secrets secrets) {
                       {{"driver", cluster.gyre.driver},
                        {"driverOptions", cluster.gyre.driver_options},
                        {"mounts", cluster.gyre.mounts},
-                       {"containers", cluster.gyre.containers == Containers::kHost ? "host" : "refused"}}}};
+                       {"containers", word_of(cluster.gyre.containers)}}}};
   put_not_empty(properties, "vmSize", cluster.vm_size);
   if (cluster.image) properties["virtualMachineConfiguration"]["imageReference"] = to_json(*cluster.image);
   if (Json setup = node_setup(cluster, secrets); !setup.empty()) properties["nodeSetup"] = std::move(setup);

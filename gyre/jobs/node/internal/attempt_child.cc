@@ -15,6 +15,7 @@
 
 #include "gyre/base/error.h"
 #include "gyre/cli/table.h"
+#include "gyre/jobs/node/container_holder.h"
 #include "gyre/jobs/node/internal/attempt_program.h"
 #include "gyre/jobs/node/internal/cleanliness.h"
 #include "gyre/jobs/node/internal/stopped_process.h"
@@ -44,9 +45,16 @@ AttemptChild::Ends AttemptChild::make_pipe() {
 }
 
 std::unique_ptr<Process> AttemptChild::start(const AttemptTask& task, const std::optional<UserId>& account,
-                                             const Ends& channel, const Ends& words, const UniqueFd& code) {
+                                             const Ends& channel, const Ends& words, const UniqueFd& code,
+                                             const std::optional<ContainerDoor>& inside) {
   SpawnOptions options;
-  options.argv = {attempt_program(task.gyre_program), "attempt", "--agent-fd", std::to_string(channel.its.get())};
+  if (inside) {
+    options.argv = {inside->program, "enter", "--socket", inside->socket.string()};
+    if (code) options.argv.insert(options.argv.end(), {"--code-fd", std::to_string(code.get())});
+  } else {
+    options.argv = {attempt_program(task.gyre_program), "attempt"};
+  }
+  options.argv.insert(options.argv.end(), {"--agent-fd", std::to_string(channel.its.get())});
   Variables variables = task.base;
   variables[kAttemptVariable] = task.state.order.attempt;
   variables[kNodeVariable] = task.state.order.here().id;
@@ -61,15 +69,16 @@ std::unique_ptr<Process> AttemptChild::start(const AttemptTask& task, const std:
   return std::make_unique<Process>(Process::spawn(options));
 }
 
-AttemptChild::AttemptChild(AttemptTask task, const std::optional<UserId>& account, const UniqueFd& code)
-    : AttemptChild(std::move(task), account, code, make_channel(), make_pipe()) {}
+AttemptChild::AttemptChild(AttemptTask task, const std::optional<UserId>& account, const UniqueFd& code,
+                           const std::optional<ContainerDoor>& inside)
+    : AttemptChild(std::move(task), account, code, inside, make_channel(), make_pipe()) {}
 
-AttemptChild::AttemptChild(AttemptTask task, const std::optional<UserId>& account, const UniqueFd& code, Ends channel,
-                           Ends words)
-    : process_(start(task, account, channel, words, code)),
+AttemptChild::AttemptChild(AttemptTask task, const std::optional<UserId>& account, const UniqueFd& code,
+                           const std::optional<ContainerDoor>& inside, Ends channel, Ends words)
+    : process_(start(task, account, channel, words, code, inside)),
       lines_(std::move(channel.ours), kLongestProgressLine, "the process of the attempt"),
       words_(std::move(words.ours)) {
-  task.code_descriptor = code.get();
+  task.code_descriptor = inside && code ? kCodeInContainer : code.get();
   lines_.post({{attempt_line::kTask, to_json(task)}});
 }
 

@@ -8,6 +8,7 @@
 #include "gyre/base/clock.h"
 #include "gyre/base/file.h"
 #include "gyre/base/process.h"
+#include "gyre/jobs/node/internal/attempt_container.h"
 #include "gyre/jobs/node/internal/attempt_task.h"
 #include "gyre/jobs/node/internal/json_lines.h"
 
@@ -16,8 +17,10 @@ namespace gyre::jobs::node::internal {
 /// The process of an attempt, as the node program that starts it sees it. It dies with the thread that has started it.
 class AttemptChild {
  public:
-  /// As `account`; unset: as we are. `code`: the archive of the job's code, which it inherits. Error(kIo …).
-  AttemptChild(AttemptTask task, const std::optional<UserId>& account, const UniqueFd& code);
+  /// As `account`; unset: as we are. `code`: the archive of the job's code, which it inherits. With `inside` it runs in
+  /// a container, and what is seen here is a process that stands for it. Error(kIo …).
+  AttemptChild(AttemptTask task, const std::optional<UserId>& account, const UniqueFd& code,
+               const std::optional<ContainerDoor>& inside = std::nullopt);
   /// Kills it.
   ~AttemptChild();
   AttemptChild(const AttemptChild&) = delete;
@@ -40,8 +43,10 @@ class AttemptChild {
   static Ends make_channel();
   static Ends make_pipe();
   static std::unique_ptr<Process> start(const AttemptTask& task, const std::optional<UserId>& account,
-                                        const Ends& channel, const Ends& words, const UniqueFd& code);
-  AttemptChild(AttemptTask task, const std::optional<UserId>& account, const UniqueFd& code, Ends channel, Ends words);
+                                        const Ends& channel, const Ends& words, const UniqueFd& code,
+                                        const std::optional<ContainerDoor>& inside);
+  AttemptChild(AttemptTask task, const std::optional<UserId>& account, const UniqueFd& code,
+               const std::optional<ContainerDoor>& inside, Ends channel, Ends words);
 
   /// Nothing if it cannot be reaped: a job may trace it, and keep it from us even when it is dead.
   std::optional<ExitStatus> wait(Deadline deadline) const;

@@ -17,6 +17,7 @@
 #include "gyre/base/checksum.h"
 #include "gyre/base/error.h"
 #include "gyre/base/reach.h"
+#include "gyre/jobs/containers/program_files.h"
 #include "gyre/jobs/node/code_cache.h"
 #include "gyre/jobs/node/container.h"
 #include "gyre/jobs/node/internal/attempt_journal.h"
@@ -68,7 +69,9 @@ AttemptKeeper::AttemptKeeper(const NodeOptions& options, SavedAttempt state, Com
       folders_(options.root, options.own),
       state_(std::move(state)),
       commands_(commands),
-      sink_(sink) {}
+      sink_(sink) {
+  if (runs_in_container(state_.order)) container_.emplace(options_, state_.order);
+}
 
 void AttemptKeeper::go() {
   try {
@@ -101,6 +104,29 @@ void AttemptKeeper::prepare() {
   if (state_.step == Step::kPreparing) set_up();
   use_private_folders();
   if (state_.step == Step::kPreparing) await_code();
+  if (container_) use_container();
+}
+
+void AttemptKeeper::use_container() {
+  const std::string& node = state_.order.here().id;
+  if (container_->runs()) return;
+  if (state_.step > Step::kPreparing) {
+    throw internal_failure(state_.order, fmt::format("the job's container on node {} has ended", node));
+  }
+  const containers::Interruption interruption{.wanted =
+                                                  [&] {
+                                                    commands_.clear();
+                                                    return commands_.leaving() ||
+                                                           must_stop(commands_, state_).has_value();
+                                                  },
+                                              .wake_fd = commands_.fd()};
+  try {
+    note(container_->start(interruption));
+  } catch (const Error& error) {
+    if (commands_.leaving()) throw LeaveNow();
+    if (const auto reason = must_stop(commands_, state_)) throw stopped_because(*reason, state_.order);
+    throw internal_failure(state_.order, error, false);
+  }
 }
 
 void AttemptKeeper::tell(const AttemptPlaces& places) {
@@ -118,7 +144,8 @@ void AttemptKeeper::go_on_at_the_end() {
 
 void AttemptKeeper::use_private_folders() {
   if (options_.user) {
-    private_.use(state_.order.attempt, options_.user->id, options_.mounts == MountMethod::kBind);
+    // A container has a /dev/shm of its own, and its runtime needs that of the machine.
+    private_.use(state_.order.attempt, options_.user->id, options_.mounts == MountMethod::kBind && !container_);
   }
 }
 
@@ -165,7 +192,7 @@ void AttemptKeeper::run_job() {
   }
 }
 
-AttemptTask AttemptKeeper::task(AttemptTask::Kind kind) const {
+AttemptTask AttemptKeeper::task(AttemptTask::Kind kind, bool inside) const {
   AttemptTask task;
   task.kind = kind;
   task.root = options_.root;
@@ -176,7 +203,10 @@ AttemptTask AttemptKeeper::task(AttemptTask::Kind kind) const {
   task.links_on_mounts = options_.mounts == MountMethod::kLink;
   task.state = state_;
   if (kind == AttemptTask::Kind::kSetup) return task;
-  task.own_account = options_.user.has_value();
+  task.in_container = inside;
+  if (inside) task.gyre_program = containers::kProgramInContainer;
+  // The container goes with everything that is in it.
+  task.own_account = options_.user.has_value() && !inside;
   task.base = base_of_job(options_, state_.order);
   task.state.memory = memory_of_others();
   task.lines = lines_;
@@ -207,7 +237,10 @@ void AttemptKeeper::run_process(AttemptTask::Kind kind) {
   const std::string name = fmt::format("the process of the attempt on node {}", state_.order.here().id);
   for (int restarts = 0;; ++restarts) {
     const UniqueFd code = of_job ? open_code() : UniqueFd();
-    AttemptChild process(task(kind), of_job && options_.user ? std::optional(options_.user->id) : std::nullopt, code);
+    // Without a container nothing of the job has begun, so that only its end is left to do.
+    const bool inside = of_job && container_ && (state_.step != Step::kStopped || container_->runs());
+    AttemptChild process(task(kind, inside), of_job && options_.user ? std::optional(options_.user->id) : std::nullopt,
+                         code, inside ? std::optional(container_->door()) : std::nullopt);
     if (of_job) lines_.clear();  // Now they are its own.
     const std::string fault = serve(process);
     // Not before: while it lives, the notes are those that it tells, and more.
@@ -220,6 +253,12 @@ void AttemptKeeper::run_process(AttemptTask::Kind kind) {
     if (fault.empty() && end.empty() && (!of_job || state_.step == Step::kStopped)) return;
     if (!fault.empty() && reason) throw stopped_because(*reason, state_.order);
     if (!fault.empty()) throw internal_failure(state_.order, fmt::format("{} {}", name, fault));
+    if (inside && state_.step != Step::kStopped && !container_->runs()) {
+      throw internal_failure(state_.order,
+                             fmt::format("the job's container on node {} has ended: somebody removed it, or its memory "
+                                         "was used up",
+                                         state_.order.here().id));
+    }
     const std::string how = end.empty() ? "it left its work undone" : end;
     if (restarts == kMostRestarts) {
       throw internal_failure(state_.order, fmt::format("{} has ended {} times ({})", name, restarts + 1, how));
@@ -361,6 +400,7 @@ void AttemptKeeper::end_processes() {
 
 void AttemptKeeper::clean_up() {
   try {
+    if (container_) container_->remove();
     if (!cleaned_) end_processes();
     end_set(folders_.setup_socket());
     private_.leave();

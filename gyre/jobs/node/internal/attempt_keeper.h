@@ -9,6 +9,7 @@
 
 #include "gyre/base/clock.h"
 #include "gyre/jobs/node/internal/attempt_child.h"
+#include "gyre/jobs/node/internal/attempt_container.h"
 #include "gyre/jobs/node/internal/attempt_ends.h"
 #include "gyre/jobs/node/internal/attempt_task.h"
 #include "gyre/jobs/node/internal/commands.h"
@@ -56,11 +57,13 @@ class AttemptKeeper {
   void use_private_folders();
   /// Names in /dev/shm that are not the attempt's.
   std::vector<std::string> memory_of_others() const;
+  /// Where the job has one. Throws AttemptEnds, LeaveNow.
+  void use_container();
   void run_job();
   /// Has a process do its part of the attempt; starts another one when it dies. Throws AttemptEnds when it cannot be
   /// done, and LeaveNow.
   void run_process(AttemptTask::Kind kind);
-  AttemptTask task(AttemptTask::Kind kind) const;
+  AttemptTask task(AttemptTask::Kind kind, bool inside) const;
   void await_code();
   /// Invalid where there is none, or not any more.
   UniqueFd open_code() const;
@@ -84,6 +87,7 @@ class AttemptKeeper {
   Commands& commands_;
   ReportSink& sink_;
   PrivateFolders private_;
+  std::optional<AttemptContainer> container_;
   bool has_places_ = false;
   bool was_continued_ = false;      ///< The process, which somebody had stopped.
   bool cleaned_ = false;            ///< By the process of the job.

@@ -17,6 +17,8 @@
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
 #include "gyre/base/removal.h"
+#include "gyre/jobs/containers/program_files.h"
+#include "gyre/jobs/node/internal/attempt_container.h"
 #include "gyre/jobs/node/internal/attempt_ends.h"
 #include "gyre/jobs/node/internal/attempt_program.h"
 #include "gyre/jobs/node/internal/base_variables.h"
@@ -137,8 +139,9 @@ void AttemptPlaces::make() const {
 
 void AttemptPlaces::write_programs() const {
   // The real way to other nodes; mpirun and `gyre run` are pointed to it, and scripts find it on their PATH.
-  write_program(folders_.programs() / "ssh",
-                fmt::format("'{}' agent-shell --", attempt_program(options_.gyre_program)));
+  const std::string program =
+      runs_in_container(order_) ? containers::kProgramInContainer : attempt_program(options_.gyre_program);
+  write_program(folders_.programs() / "ssh", fmt::format("'{}' agent-shell --", program));
   write_program(folders_.fallbacks() / "horovodrun", fmt::format("'{}' run --horovod-compat", options_.gyre_program));
 }
 

@@ -22,6 +22,7 @@ Json to_json(const AttemptTask& task) {
           {"gyre_program", task.gyre_program},
           {"base", task.base},
           {"grace_seconds", task.grace.count()},
+          {"in_container", task.in_container},
           {"own_account", task.own_account},
           {"has_places", task.has_places},
           {"links_on_mounts", task.links_on_mounts},
@@ -39,6 +40,7 @@ AttemptTask attempt_task_from_json(const Json& json) {
   task.gyre_program = fields.text("gyre_program");
   task.base = fields.at("base").get<Variables>();
   task.grace = std::chrono::seconds(fields.integer("grace_seconds", 0, kMost));
+  task.in_container = fields.boolean("in_container");
   task.own_account = fields.boolean("own_account");
   task.has_places = fields.boolean("has_places");
   task.links_on_mounts = fields.boolean("links_on_mounts");

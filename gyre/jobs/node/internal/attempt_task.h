@@ -45,8 +45,9 @@ struct AttemptTask {
   std::string gyre_program;
   Variables base;  ///< The environment beneath that of jobs.
   std::chrono::seconds grace{5};
-  bool own_account = false;        ///< Only jobs run as this account, so that all it leaves is the job's.
-  bool has_places = true;          ///< Folders and mounts are there; else only the end is left to do.
+  bool in_container = false;  ///< The process runs in the job's container, whose environment is beneath that of jobs.
+  bool own_account = false;   ///< Only jobs run as this account, so that all it leaves is the job's.
+  bool has_places = true;     ///< Folders and mounts are there; else only the end is left to do.
   bool links_on_mounts = false;    ///< The mounts are symbolic links themselves.
   int code_descriptor = -1;        ///< Of the archive of the job's code, open; negative: there is none.
   std::vector<std::string> lines;  ///< For the job's log on the node, from before there was one.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "gyre/base/launch_contract.h"
+#include "gyre/jobs/node/internal/attempt_container.h"
 #include "gyre/jobs/node/internal/cleanliness.h"
 #include "gyre/jobs/node/remote_shell.h"
 
@@ -15,7 +16,8 @@ Variables base_variables(const Variables& base, const std::string& gyre_program,
   Variables variables = base;
   const std::string path = variables.contains("PATH") ? variables["PATH"] : "/usr/local/bin:/usr/bin:/bin";
   variables["PATH"] = fmt::format("{}:{}:{}", folders.programs().string(), path, folders.fallbacks().string());
-  variables["HOME"] = job_folder(order, folders);
+  // In a container it is the image's, which may have settings of shells there.
+  if (!runs_in_container(order) || !variables.contains("HOME")) variables["HOME"] = job_folder(order, folders);
   variables["GYRE_PROGRAM"] = gyre_program;
   variables[kRemoteShellVariable] = folders.programs() / "ssh";
   variables[kShellTableVariable] = folders.shell_table();
@@ -29,6 +31,7 @@ Variables base_variables(const Variables& base, const std::string& gyre_program,
 
 Variables base_of_job(const NodeOptions& options, const WorkOrder& order) {
   Variables variables = options.base;
+  if (runs_in_container(order)) return {{"TMPDIR", temporary_folder(order.attempt)}, {"USER", "root"}};
   if (!options.user) return variables;
   variables["USER"] = variables["LOGNAME"] = options.user->name;
   variables["TMPDIR"] = temporary_folder(order.attempt);

@@ -17,6 +17,10 @@ constexpr const char* kAttemptVariable = "GYRE_JOB_ATTEMPT";
 /// The variable that names the node that started it.
 constexpr const char* kNodeVariable = "GYRE_JOB_NODE";
 
+/// The variable that marks the first process of a container, by the folder of the node that has started it. It does not
+/// have the others, so that the attempt does not try to kill it from inside.
+constexpr const char* kContainerVariable = "GYRE_JOB_CONTAINER";
+
 /// Names in /dev/shm that belong to a user.
 std::vector<std::string> shared_memory_of(uid_t user);
 

@@ -1,6 +1,7 @@
 #include "gyre/jobs/node/internal/launch_specification.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -76,8 +77,12 @@ std::vector<std::string> without_rank_variables(const std::vector<std::string>& 
   return whole;
 }
 
+const char* shell_program() {
+  return ::access("/bin/bash", X_OK) == 0 || ::access("/bin/sh", X_OK) != 0 ? "/bin/bash" : "/bin/sh";
+}
+
 std::vector<std::string> shell_command(const std::string& line, bool rank, const spec::JobSpec& job) {
-  const std::vector<std::string> command = {"/bin/bash", "-c", line};
+  const std::vector<std::string> command = {shell_program(), "-c", line};
   return rank ? command : without_rank_variables(command, job);
 }
 

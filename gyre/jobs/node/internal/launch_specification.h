@@ -24,7 +24,10 @@ struct Started {
 /// program that starts ranks of its own must not look like a rank.
 std::vector<std::string> without_rank_variables(const std::vector<std::string>& command, const spec::JobSpec& job);
 
-/// The line for bash, as a rank, or without the variables of one.
+/// bash, or sh where there is none: in small images of containers.
+const char* shell_program();
+
+/// The line for the shell, as a rank, or without the variables of one.
 std::vector<std::string> shell_command(const std::string& line, bool rank, const spec::JobSpec& job);
 
 /// The specification for `gyre launch` (docs/guide/launch.md). Pure.

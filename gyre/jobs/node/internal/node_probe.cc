@@ -20,6 +20,7 @@
 #include "gyre/base/error.h"
 #include "gyre/base/gpus.h"
 #include "gyre/base/process.h"
+#include "gyre/jobs/node/internal/launch_specification.h"
 #include "gyre/jobs/node/internal/mpi_line.h"
 #include "gyre/jobs/node/job_environment.h"
 
@@ -43,7 +44,7 @@ std::string output_of_command(const std::string& line, const Variables& environm
   const UniqueFd read_end(ends[0]);
   UniqueFd write_end(ends[1]);
   SpawnOptions options;
-  options.argv = {"/bin/bash", "-c", line};
+  options.argv = {shell_program(), "-c", line};
   options.environment = as_entries(environment);
   options.stdout_fd = write_end.get();
   options.stderr_fd = write_end.get();

@@ -165,7 +165,7 @@ void NodeRun::make_places() {
   fs::permissions(host_file, kReadableByAll);
   if (journal_.state().step != Step::kPreparing) return;
   journal_.log(fmt::format("attempt {} of job {} on node {}", order().attempt, order().job_name, order().here().id));
-  if (order().job.container_settings) {
+  if (order().job.container_settings && !task_.in_container) {
     journal_.note(fmt::format("node {}: the job's container {} is not used; it runs on the host", order().here().id,
                               order().job.container_settings->image));
   }
@@ -184,7 +184,7 @@ void NodeRun::run_preparation() {
   if (!line) return;
   const Variables variables = environment_of({}).variables;
   for (const std::string& sentence : unset_names("jobPreparation", *line, variables)) journal_.note(sentence);
-  const std::string wish = wish_for_root(*line, variables, order(), folders_);
+  const std::string wish = task_.in_container ? "" : wish_for_root(*line, variables, order(), folders_);
   if (!wish.empty()) journal_.note("the job's preparation " + wish);
   ProcessSet set(task_, journal_, commands_, folders_.socket("prep"));
   set.add(started_process(*line, false, variables), {log_folder_ + "/" + preparation_log("stdout", order()),

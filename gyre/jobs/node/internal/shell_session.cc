@@ -14,6 +14,7 @@
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
 #include "gyre/base/process.h"
+#include "gyre/jobs/node/internal/launch_specification.h"
 #include "gyre/jobs/orders/secure_connection.h"
 
 namespace gyre::jobs::node::internal {
@@ -76,7 +77,7 @@ class Session {
     Pipe out = make_pipe();
     Pipe error = make_pipe();
     SpawnOptions options;
-    options.argv = {"/bin/bash"};
+    options.argv = {shell_program()};
     if (!command.empty()) options.argv.insert(options.argv.end(), {"-c", command});
     options.environment = environment;
     options.folder = variable_of(environment, "HOME");

@@ -22,7 +22,8 @@ constexpr Words<NodeDeallocationOption, 3> kDeallocationOptions = {
     {{"requeue", NodeDeallocationOption::kRequeue},
      {"terminate", NodeDeallocationOption::kTerminate},
      {"waitforjobcompletion", NodeDeallocationOption::kWaitForJobCompletion}}};
-constexpr Words<Containers, 2> kContainers = {{{"refused", Containers::kRefused}, {"host", Containers::kHost}}};
+constexpr Words<Containers, 3> kContainers = {
+    {{"container", Containers::kContainer}, {"refused", Containers::kRefused}, {"host", Containers::kHost}}};
 
 ManualScale read_manual(ObjectReader& manual) {
   ManualScale scale;

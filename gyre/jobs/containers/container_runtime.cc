@@ -1,0 +1,50 @@
+#include "gyre/jobs/containers/container_runtime.h"
+
+#include <fmt/format.h>
+
+#include <cctype>
+#include <charconv>
+#include <limits>
+#include <string_view>
+
+#include "gyre/base/error.h"
+#include "gyre/jobs/containers/podman.h"
+
+namespace gyre::jobs::containers {
+
+std::unique_ptr<ContainerRuntime> find_runtime(const std::filesystem::path& storage,
+                                               const std::vector<std::string>& environment) {
+  try {
+    find_command("podman", variable_of(environment, "PATH"));
+  } catch (const SpawnError&) {
+    throw Error(ErrorCode::kUnsupported,
+                "this machine has no podman, which starts the containers of jobs; install it (`apt-get install podman "
+                "runc`, `dnf install podman`)");
+  }
+  return std::make_unique<Podman>(storage, environment);
+}
+
+std::uint64_t bytes_of_size(const std::string& size) {
+  std::uint64_t number = 0;
+  const auto [end, failure] = std::from_chars(size.data(), size.data() + size.size(), number);
+  const std::string_view unit(end, size.data() + size.size());
+  constexpr std::string_view kUnits = "bkmgt";
+  const std::size_t power = unit.empty() ? 0 : kUnits.find(static_cast<char>(std::tolower(unit.front())));
+  const bool overflows =
+      power != std::string_view::npos && number > (std::numeric_limits<std::uint64_t>::max() >> (10 * power));
+  if (failure != std::errc() || power == std::string_view::npos || overflows) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("'{}' is not a size such as 64m or 16gb", size));
+  }
+  return number << (10 * power);
+}
+
+std::uint64_t shared_memory_size(const std::string& wanted, std::uint64_t machine_bytes) {
+  if (wanted.empty()) return machine_bytes / 2;
+  const std::uint64_t bytes = bytes_of_size(wanted);
+  if (bytes <= machine_bytes) return bytes;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      fmt::format("its shmSize is {}, and the machine has {} MB of memory; ask for less", wanted, machine_bytes >> 20));
+}
+
+}  // namespace gyre::jobs::containers

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gyre/base/process.h"
+
+namespace gyre::jobs::containers {
+
+/// An image as a user names it.
+struct ImageName {
+  std::string image;     ///< "team/train:1", "registry.example/team/train@sha256:…".
+  std::string server;    ///< Its registry; empty: the one in `image`, else Docker Hub.
+  std::string user;      ///< Empty: the registry asks for none.
+  std::string password;  ///< A secret.
+};
+
+/// An image that this machine has.
+struct Image {
+  std::string id;
+  std::string name;    ///< In full: with its registry.
+  std::string digest;  ///< "sha256:…": of exactly these contents, on every machine. Empty: it came from no registry.
+};
+
+/// A file or folder of the machine that a container sees.
+struct BindMount {
+  std::filesystem::path source;
+  std::filesystem::path target;
+  bool read_only = false;
+
+  bool operator==(const BindMount&) const = default;
+};
+
+struct Container {
+  std::string name;
+  std::string image_id;
+  std::map<std::string, std::string> labels;
+  /// Who the container's root is outside: it has this account's rights over what is mounted, and no others.
+  UserId root;
+  std::vector<BindMount> mounts;
+  std::uint64_t memory_bytes = 0;  ///< The size of /dev/shm.
+  /// Its first process, in place of the image's ENTRYPOINT and CMD. The container is over when it ends.
+  std::vector<std::string> command;
+  std::map<std::string, std::string> environment;  ///< Added to the image's.
+};
+
+/// Asked while something takes long: whether to give it up. `wake_fd` becomes readable when the answer may change.
+struct Interruption {
+  std::function<bool()> wanted;
+  int wake_fd = -1;
+};
+
+/// What runs containers on this machine. Calls block; each has a deadline. Thread-safe. Errors are one sentence for the
+/// user: what is missing, and the remedy.
+class ContainerRuntime {
+ public:
+  virtual ~ContainerRuntime() = default;
+
+  /// Fetches the image, unless the machine has it by itself (one that was built or loaded there, "localhost/…").
+  /// Error(kNotFound): there is none of this name; Error(kAuthentication): the registry refuses the user;
+  /// Error(kUnsupported): it is for other machines; Error(kResourceExhausted): the disk is full; Error(kAborted): it
+  /// was given up; Error(kIo).
+  virtual Image fetch(const ImageName& name, const Interruption& interruption) = 0;
+  /// Returns once the first process runs. The container removes itself when that ends. Error(kIo …).
+  virtual void start(const Container& container) = 0;
+  virtual bool runs(const std::string& name) = 0;
+  /// Kills all that runs in it. One that is not there is fine. Error(kIo).
+  virtual void remove(const std::string& name) = 0;
+  /// The names of containers with this label.
+  virtual std::vector<std::string> with_label(const std::string& label, const std::string& value) = 0;
+};
+
+/// Where the images and containers of jobs lie, unless somebody chooses another folder (GYRE_CONTAINERS).
+inline constexpr const char* kDefaultStorage = "/var/lib/gyre/containers";
+
+/// The runtime that this machine has: podman. `environment`: for its programs; PATH and proxies. Error(kUnsupported) if
+/// there is none, with the command that installs it.
+std::unique_ptr<ContainerRuntime> find_runtime(const std::filesystem::path& storage,
+                                               const std::vector<std::string>& environment);
+
+/// "16gb", "64m", as docker takes them. Error(kInvalidArgument).
+std::uint64_t bytes_of_size(const std::string& size);
+
+/// The size of a container's /dev/shm: `wanted`, or half of the memory. Error(kInvalidArgument) when this machine's
+/// memory cannot hold what is wanted. Pure.
+std::uint64_t shared_memory_size(const std::string& wanted, std::uint64_t machine_bytes);
+
+}  // namespace gyre::jobs::containers

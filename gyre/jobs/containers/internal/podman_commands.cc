@@ -1,0 +1,150 @@
+#include "gyre/jobs/containers/internal/podman_commands.h"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+namespace gyre::jobs::containers::internal {
+
+namespace {
+
+constexpr std::uint32_t kFirstAccount = 0x7000'0000;  // systemd's table of accounts leaves these to nobody.
+constexpr std::uint32_t kAccounts = 65'536;
+constexpr std::uint32_t kRanges = 4'093;
+
+/// RFC 4648 §4.
+std::string base64(std::string_view bytes) {
+  constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string text;
+  for (std::size_t at = 0; at < bytes.size(); at += 3) {
+    const std::size_t count = std::min<std::size_t>(3, bytes.size() - at);
+    std::uint32_t group = 0;
+    for (std::size_t i = 0; i < 3; ++i) {
+      group = group << 8U | (i < count ? static_cast<unsigned char>(bytes[at + i]) : 0U);
+    }
+    for (std::size_t i = 0; i < 4; ++i) text += i <= count ? kLetters[group >> (18 - 6 * i) & 63U] : '=';
+  }
+  return text;
+}
+
+/// As docker decides it: the first part of a name is a registry if it looks like a host.
+bool has_registry(std::string_view name) {
+  const std::size_t slash = name.find('/');
+  if (slash == std::string_view::npos) return false;
+  const std::string_view first = name.substr(0, slash);
+  return first == "localhost" || first.find_first_of(".:") != std::string_view::npos;
+}
+
+std::string without_scheme(std::string server) {
+  for (const std::string_view scheme : {"https://", "http://"}) {
+    if (server.starts_with(scheme)) server.erase(0, scheme.size());
+  }
+  while (server.ends_with('/')) server.pop_back();
+  return server;
+}
+
+}  // namespace
+
+std::string settings_file(const Limits& limits, bool runc) {
+  std::string text = fmt::format(
+      "# Written by Gyre.\n"
+      "[containers]\n"
+      "default_ulimits = [\"nofile={0}:{0}\", \"nproc={1}:{1}\"]\n"
+      "log_driver = \"none\"\n"
+      "pids_limit = 0\n"
+      "[engine]\n"
+      "cgroup_manager = \"cgroupfs\"\n"
+      "events_logger = \"none\"\n"
+      "lock_type = \"file\"\n",
+      limits.files, limits.processes);
+  if (runc) text += "runtime = \"runc\"\n";
+  return text;
+}
+
+std::vector<std::string> storage_arguments(const std::string& storage, const std::string& state,
+                                           const std::string& shared_images) {
+  std::vector<std::string> arguments = {"--root",   storage + "/root", "--runroot",        state + "/run",
+                                        "--tmpdir", state + "/libpod", "--storage-driver", "overlay"};
+  if (!shared_images.empty()) {
+    arguments.insert(arguments.end(), {"--storage-opt", "overlay.imagestore=" + shared_images});
+  }
+  return arguments;
+}
+
+std::string full_name(const ImageName& name) {
+  const std::string server = without_scheme(name.server);
+  if (!server.empty() && server != "docker.io" && server != "index.docker.io" && server != "index.docker.io/v1") {
+    return name.image.starts_with(server + "/") ? name.image : server + "/" + name.image;
+  }
+  if (has_registry(name.image)) return name.image;
+  const bool is_official = name.image.find('/') == std::string::npos;
+  return fmt::format("docker.io/{}{}", is_official ? "library/" : "", name.image);
+}
+
+std::string registry_of(const std::string& full_name) { return full_name.substr(0, full_name.find('/')); }
+
+std::vector<std::string> pull_arguments(const std::string& full_name, const std::string& credentials_file) {
+  std::vector<std::string> arguments = {"pull", "--quiet"};
+  if (!credentials_file.empty()) arguments.insert(arguments.end(), {"--authfile", credentials_file});
+  arguments.push_back("docker://" + full_name);
+  return arguments;
+}
+
+std::vector<std::string> run_arguments(const Container& container) {
+  const auto map = [](std::uint32_t root, std::uint32_t account) {
+    return std::pair(fmt::format("0:{}:1", root), fmt::format("1:{}:{}", first_subordinate(account), kAccounts - 1));
+  };
+  const auto [root, others] = map(container.root.user, container.root.user);
+  const auto [group, other_groups] = map(container.root.group, container.root.user);
+  std::vector<std::string> arguments = {"run",
+                                        "--detach",
+                                        "--rm",
+                                        "--name",
+                                        container.name,
+                                        "--network",
+                                        "host",
+                                        "--pull",
+                                        "never",
+                                        "--uidmap",
+                                        root,
+                                        "--uidmap",
+                                        others,
+                                        "--gidmap",
+                                        group,
+                                        "--gidmap",
+                                        other_groups,
+                                        "--user",
+                                        "0:0",
+                                        "--workdir",
+                                        "/",
+                                        "--systemd",
+                                        "false",
+                                        "--no-healthcheck",
+                                        "--shm-size",
+                                        fmt::format("{}b", container.memory_bytes)};
+  for (const auto& [label, value] : container.labels) {
+    arguments.insert(arguments.end(), {"--label", fmt::format("{}={}", label, value)});
+  }
+  for (const auto& [variable, value] : container.environment) {
+    arguments.insert(arguments.end(), {"--env", fmt::format("{}={}", variable, value)});
+  }
+  for (const BindMount& mount : container.mounts) {
+    arguments.insert(arguments.end(),
+                     {"--mount", fmt::format("type=bind,src={},dst={},bind-propagation=rslave{}", mount.source.string(),
+                                             mount.target.string(), mount.read_only ? ",ro" : "")});
+  }
+  arguments.insert(arguments.end(), {"--entrypoint", container.command.front(), container.image_id});
+  arguments.insert(arguments.end(), container.command.begin() + 1, container.command.end());
+  return arguments;
+}
+
+std::string credentials_file(const std::string& registry, const std::string& user, const std::string& password) {
+  const nlohmann::json file = {{"auths", {{registry, {{"auth", base64(user + ":" + password)}}}}}};
+  return file.dump();
+}
+
+std::uint32_t first_subordinate(std::uint32_t account) { return kFirstAccount + account % kRanges * kAccounts; }
+
+}  // namespace gyre::jobs::containers::internal

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gyre/jobs/containers/container_runtime.h"
+
+// What podman is asked, as pure functions. No secret is ever part of a command line.
+namespace gyre::jobs::containers::internal {
+
+/// How many files and processes a container's processes may have: what we may have ourselves, at most.
+struct Limits {
+  std::uint64_t files = 1024;
+  std::uint64_t processes = 1024;
+};
+
+/// Podman's settings file. Without `runc` podman chooses the runtime itself.
+std::string settings_file(const Limits& limits, bool runc);
+
+/// The arguments before the verb. `shared_images`: a storage of podman's own whose images can be used too; empty: none.
+std::vector<std::string> storage_arguments(const std::string& storage, const std::string& state,
+                                           const std::string& shared_images);
+
+/// "docker.io/library/python:3", whatever part of it the user has left out. An image of this machine alone stays
+/// "localhost/…".
+std::string full_name(const ImageName& name);
+/// The registry of a full name.
+std::string registry_of(const std::string& full_name);
+
+std::vector<std::string> pull_arguments(const std::string& full_name, const std::string& credentials_file);
+std::vector<std::string> run_arguments(const Container& container);
+
+/// The file that podman and docker keep passwords in.
+std::string credentials_file(const std::string& registry, const std::string& user, const std::string& password);
+
+/// The first of the 65,535 accounts of this machine that the container's other accounts are. Those of two accounts
+/// differ, and none of them is an account of a person's.
+std::uint32_t first_subordinate(std::uint32_t account);
+
+}  // namespace gyre::jobs::containers::internal

@@ -1,0 +1,84 @@
+#include "gyre/jobs/containers/internal/podman_words.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <sstream>
+#include <string_view>
+
+#include "gyre/cli/table.h"
+#include "gyre/jobs/containers/internal/podman_commands.h"
+
+namespace gyre::jobs::containers::internal {
+
+namespace {
+
+bool says(const std::string& output, std::initializer_list<std::string_view> words) {
+  return std::ranges::any_of(words, [&](std::string_view word) { return output.find(word) != std::string::npos; });
+}
+
+}  // namespace
+
+std::string words_of_podman(const std::string& output) {
+  constexpr std::size_t kLongest = 500;
+  std::string last;
+  std::istringstream lines(output);
+  for (std::string line; std::getline(lines, line);) {
+    constexpr std::string_view kError = "Error: ";
+    if (line.starts_with(kError)) last = line.substr(kError.size());
+    if (last.empty() && !line.empty()) last = line;
+  }
+  return cli::printable(last.substr(0, kLongest));
+}
+
+Error fetch_error(const ImageName& name, const std::string& output) {
+  const std::string full = full_name(name);
+  const std::string registry = registry_of(full);
+  if (says(output, {"no space left on device", "disk quota exceeded"})) {
+    return {ErrorCode::kResourceExhausted,
+            fmt::format("the disk of this machine has no room for the image {}; make room, or remove images", full)};
+  }
+  if (says(output, {"unauthorized", "authentication required", "invalid username/password", "denied", "403 (Forbidden)",
+                    "401 (Unauthorized)"})) {
+    if (!name.user.empty()) {
+      return {ErrorCode::kAuthentication,
+              fmt::format("the registry {} refuses user '{}' the image {}: a wrong password, or no right to it "
+                          "(imageSourceRegistry.credentials)",
+                          registry, name.user, full)};
+    }
+    return {ErrorCode::kAuthentication,
+            fmt::format("the registry {} shows the image {} to nobody without a password, or has none of this name; "
+                        "give one in imageSourceRegistry.credentials",
+                        registry, full)};
+  }
+  if (says(output, {"manifest unknown", "name unknown", "repository name not known", "404 (Not Found)"})) {
+    const bool moved = full.starts_with("docker.io/microsoft/");
+    return {ErrorCode::kNotFound,
+            fmt::format("the registry {} has no image {}{}", registry, full,
+                        moved ? "; Microsoft's images are at mcr.microsoft.com now: name one of those (serverUrl)"
+                              : "; check its name and tag")};
+  }
+  if (says(output, {"no image found in manifest list for architecture", "no image found in image index"})) {
+    return {ErrorCode::kUnsupported, fmt::format("the image {} has no variant for this machine's processor", full)};
+  }
+  if (says(output, {"server gave HTTP response to HTTPS client"})) {
+    return {ErrorCode::kIo, fmt::format("the registry {0} speaks HTTP without TLS; to allow it, write `[[registry]]`, "
+                                        "`location = \"{0}\"`, `insecure = true` into /etc/containers/registries.conf "
+                                        "of this machine",
+                                        registry)};
+  }
+  if (says(output, {"connection refused", "no such host", "i/o timeout", "network is unreachable", "no route to host",
+                    "server misbehaving", "TLS handshake timeout"})) {
+    return {ErrorCode::kIo, fmt::format("this machine cannot reach the registry {} for the image {}: {}", registry,
+                                        full, words_of_podman(output))};
+  }
+  return {ErrorCode::kIo, fmt::format("the image {} cannot be fetched: {}", full, words_of_podman(output))};
+}
+
+std::string architecture_of_images(const std::string& machine) {
+  if (machine == "x86_64") return "amd64";
+  return machine == "aarch64" ? "arm64" : machine;
+}
+
+}  // namespace gyre::jobs::containers::internal

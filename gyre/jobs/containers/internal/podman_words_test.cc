@@ -1,0 +1,52 @@
+#include "gyre/jobs/containers/internal/podman_words.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace gyre::jobs::containers::internal {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+// Each of podman's many lines becomes one sentence that says what to do; the texts are podman 4.3's.
+TEST(PodmanWords, every_reason_for_an_image_that_is_missing_is_one_sentence) {
+  struct Row {
+    std::string said;
+    ErrorCode code;
+    std::string sentence;
+  };
+  const ImageName open{.image = "team/train:1", .server = "reg.example", .user = {}, .password = {}};
+  const ImageName closed{.image = "team/train:1", .server = "reg.example", .user = "ada", .password = "hush"};
+  const std::vector<std::pair<ImageName, Row>> rows = {
+      {open, {"reading manifest 1 in reg.example/team/train: manifest unknown", ErrorCode::kNotFound, "has no image"}},
+      {open, {"unauthorized: authentication required", ErrorCode::kAuthentication, "imageSourceRegistry.credentials"}},
+      {closed, {"unauthorized: authentication required", ErrorCode::kAuthentication, "refuses user 'ada'"}},
+      {open,
+       {"choosing an image from manifest list: no image found in manifest list for architecture amd64, variant \"\"",
+        ErrorCode::kUnsupported, "processor"}},
+      {open, {"write /x: no space left on device", ErrorCode::kResourceExhausted, "has no room"}},
+      {open, {"dial tcp 127.0.0.1:1: connect: connection refused", ErrorCode::kIo, "cannot reach the registry"}},
+      {open, {"http: server gave HTTP response to HTTPS client", ErrorCode::kIo, "insecure = true"}},
+      {open, {"Error: something new", ErrorCode::kIo, "cannot be fetched: something new"}},
+  };
+  for (const auto& [name, row] : rows) {
+    const Error error = fetch_error(name, row.said + "\n");
+    EXPECT_EQ(error.code(), row.code) << row.said;
+    EXPECT_THAT(error.what(), HasSubstr(row.sentence));
+    EXPECT_THAT(error.what(), HasSubstr("reg.example"));
+    EXPECT_THAT(error.what(), Not(HasSubstr("hush")));
+  }
+}
+
+TEST(PodmanWords, a_recipes_image_that_has_moved_is_named_with_its_new_place) {
+  const Error error =
+      fetch_error({.image = "microsoft/cntk:2.1", .server = {}, .user = {}, .password = {}}, "manifest unknown");
+  EXPECT_THAT(error.what(), HasSubstr("mcr.microsoft.com"));
+}
+
+}  // namespace
+}  // namespace gyre::jobs::containers::internal

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "gyre/base/clock.h"
+#include "gyre/base/process.h"
+#include "gyre/jobs/containers/container_runtime.h"
+
+namespace gyre::jobs::containers::internal {
+
+struct ProgramOutput {
+  ExitStatus status;
+  std::string out;
+  std::string error;
+};
+
+/// Runs a program and collects what it prints, up to a limit. Whatever it leaves in the background does not hold up
+/// this function. Error(kTimeout) at the deadline, Error(kAborted) if it is to be given up; it is killed then.
+/// SpawnError.
+ProgramOutput run_program(const std::vector<std::string>& argv, const std::vector<std::string>& environment,
+                          Deadline deadline, const Interruption& interruption);
+
+}  // namespace gyre::jobs::containers::internal

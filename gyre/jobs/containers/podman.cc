@@ -1,0 +1,188 @@
+#include "gyre/jobs/containers/podman.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <sstream>
+#include <utility>
+
+#include "gyre/base/bytes.h"
+#include "gyre/base/checksum.h"
+#include "gyre/base/clock.h"
+#include "gyre/base/error.h"
+#include "gyre/base/file.h"
+#include "gyre/jobs/containers/internal/podman_commands.h"
+#include "gyre/jobs/containers/internal/podman_words.h"
+#include "gyre/jobs/containers/internal/program_run.h"
+
+namespace gyre::jobs::containers {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::chrono::hours kLongestFetch{2};
+constexpr std::chrono::minutes kLongestCall{2};
+constexpr const char* kImagesOfMachine = "/var/lib/containers/storage";
+
+std::uint64_t limit_of(decltype(RLIMIT_NOFILE) resource, std::uint64_t most) {
+  rlimit limit{};
+  if (::getrlimit(resource, &limit) != 0) return 1024;
+  return std::min<std::uint64_t>(limit.rlim_max, most);
+}
+
+/// Podman takes at most so many; more than our own it could not set.
+internal::Limits limits_of_ours() {
+  constexpr std::uint64_t kMostFiles = 1 << 20;
+  constexpr std::uint64_t kMostProcesses = 1 << 15;
+  return {.files = limit_of(RLIMIT_NOFILE, kMostFiles), .processes = limit_of(RLIMIT_NPROC, kMostProcesses)};
+}
+
+/// Readable by root alone, and gone with this object.
+class CredentialsFile {
+ public:
+  CredentialsFile(const fs::path& folder, const ImageName& name) {
+    if (name.user.empty()) return;
+    path_ = (folder / "credentials-XXXXXX").string();
+    const UniqueFd file(::mkostemp(path_.data(), O_CLOEXEC));
+    if (!file) throw system_error(fmt::format("cannot write {}", path_), errno);
+    const std::string registry = internal::registry_of(internal::full_name(name));
+    write_all(file.get(), as_bytes(internal::credentials_file(registry, name.user, name.password)), path_);
+  }
+  ~CredentialsFile() {
+    if (!path_.empty()) ::unlink(path_.c_str());
+  }
+  CredentialsFile(const CredentialsFile&) = delete;
+  CredentialsFile& operator=(const CredentialsFile&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace
+
+struct Podman::Outcome : internal::ProgramOutput {};
+
+Podman::Podman(fs::path storage, std::vector<std::string> environment)
+    : storage_(std::move(storage)),
+      state_("/run/gyre-containers/" +
+             hex(sha256(as_bytes(storage_.native()))).substr(0, 16)),  // Podman wants it short.
+      environment_(std::move(environment)) {
+  std::erase_if(environment_, [](const std::string& entry) { return entry.starts_with("CONTAINERS_"); });
+  environment_.push_back("CONTAINERS_CONF=" + (state_ / "containers.conf").string());
+  prepare();
+}
+
+void Podman::prepare() {
+  for (const fs::path& folder : {storage_, state_, state_ / "run" / "overlay"}) {
+    std::error_code failure;
+    fs::create_directories(folder, failure);
+    if (failure) throw system_error(fmt::format("cannot make {}", folder.string()), failure.value());
+  }
+  fs::permissions(state_, fs::perms::owner_all);
+  // Podman 4.3 gives an image's files to the container's accounts and then has the kernel do so once more; with this
+  // note it believes that the kernel cannot (ADR 130).
+  const fs::path notes = state_ / "run/overlay";
+  std::error_code ignored;
+  fs::remove(notes / "idmapped-lower-dir-true", ignored);
+  const UniqueFd note(::open((notes / "idmapped-lower-dir-false").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  bool runc = true;
+  try {
+    find_command("runc", variable_of(environment_, "PATH"));
+  } catch (const SpawnError&) {
+    runc = false;
+  }
+  write_file_atomically(state_ / "containers.conf", as_bytes(internal::settings_file(limits_of_ours(), runc)));
+}
+
+Podman::Outcome Podman::call(const std::vector<std::string>& arguments, const Interruption& interruption) {
+  const std::string images = fs::path(kImagesOfMachine) / "overlay-images";
+  std::vector<std::string> argv =
+      internal::storage_arguments(storage_, state_, ::access(images.c_str(), R_OK) == 0 ? kImagesOfMachine : "");
+  argv.insert(argv.begin(), "podman");
+  argv.insert(argv.end(), arguments.begin(), arguments.end());
+  const bool fetches = arguments.front() == "pull";
+  const Deadline deadline = Deadline::after(fetches ? std::chrono::minutes(kLongestFetch) : kLongestCall);
+  return {internal::run_program(argv, environment_, deadline, interruption)};
+}
+
+Image Podman::inspect(const std::string& image, const std::string& shown) {
+  const Outcome found = call({"image", "inspect", "--format", "{{.Id}} {{.Architecture}} {{.Digest}}", image});
+  if (!found.status.success()) return {};
+  std::istringstream words(found.out);
+  Image result{.id = {}, .name = shown, .digest = {}};
+  std::string architecture;
+  words >> result.id >> architecture >> result.digest;
+  utsname machine{};
+  ::uname(&machine);
+  const std::string own = internal::architecture_of_images(machine.machine);
+  if (architecture == own) return result;
+  throw Error(ErrorCode::kUnsupported,
+              fmt::format("the image {} is for {} processors, and this machine has {}", shown, architecture, own));
+}
+
+Image Podman::fetch(const ImageName& name, const Interruption& interruption) {
+  if (name.server.empty()) {
+    // Built or loaded here; no registry has it.
+    const std::string local = name.image.starts_with("localhost/") ? name.image : "localhost/" + name.image;
+    Image own = inspect(local, local);
+    if (!own.id.empty()) {
+      own.digest.clear();
+      return own;
+    }
+  }
+  const std::string full = internal::full_name(name);
+  const CredentialsFile credentials(state_, name);
+  const Outcome fetched = call(internal::pull_arguments(full, credentials.path()), interruption);
+  if (!fetched.status.success()) throw internal::fetch_error(name, fetched.error);
+  std::string id = fetched.out.substr(0, fetched.out.find('\n'));
+  Image image = inspect(id, full);
+  if (image.id.empty()) throw Error(ErrorCode::kIo, fmt::format("podman has lost the image {}", full));
+  return image;
+}
+
+void Podman::start(const Container& container) {
+  const Outcome started = call(internal::run_arguments(container));
+  if (started.status.success()) return;
+  if (started.error.find("no space left on device") != std::string::npos) {
+    throw Error(ErrorCode::kResourceExhausted,
+                fmt::format("the disk of {} is full; make room, or remove images", storage_.string()));
+  }
+  throw Error(ErrorCode::kIo,
+              fmt::format("podman cannot start the container: {}", internal::words_of_podman(started.error)));
+}
+
+bool Podman::runs(const std::string& name) {
+  const Outcome found = call({"container", "inspect", "--format", "{{.State.Running}}", name});
+  return found.status.success() && found.out.starts_with("true");
+}
+
+void Podman::remove(const std::string& name) {
+  const Outcome removed = call({"rm", "--force", "--ignore", "--time", "0", name});
+  if (removed.status.success()) return;
+  throw Error(ErrorCode::kIo,
+              fmt::format("podman cannot remove the container {}: {}", name, internal::words_of_podman(removed.error)));
+}
+
+std::vector<std::string> Podman::with_label(const std::string& label, const std::string& value) {
+  const Outcome listed =
+      call({"ps", "--all", "--filter", fmt::format("label={}={}", label, value), "--format", "{{.Names}}"});
+  std::vector<std::string> names;
+  std::istringstream lines(listed.out);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.empty()) names.push_back(line);
+  }
+  return names;
+}
+
+}  // namespace gyre::jobs::containers

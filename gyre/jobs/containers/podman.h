@@ -1,0 +1,35 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "gyre/jobs/containers/container_runtime.h"
+
+namespace gyre::jobs::containers {
+
+/// podman, as root. It has a storage and settings of its own there, so that nothing depends on those of the machine's
+/// administrators, whose images it can use all the same.
+class Podman final : public ContainerRuntime {
+ public:
+  Podman(std::filesystem::path storage, std::vector<std::string> environment);
+
+  Image fetch(const ImageName& name, const Interruption& interruption) override;
+  void start(const Container& container) override;
+  bool runs(const std::string& name) override;
+  void remove(const std::string& name) override;
+  std::vector<std::string> with_label(const std::string& label, const std::string& value) override;
+
+ private:
+  struct Outcome;
+  /// Settings and folders, once.
+  void prepare();
+  Outcome call(const std::vector<std::string>& arguments, const Interruption& interruption = {});
+  Image inspect(const std::string& image, const std::string& shown);
+
+  const std::filesystem::path storage_;
+  const std::filesystem::path state_;  ///< Gone with the machine's next boot.
+  std::vector<std::string> environment_;
+};
+
+}  // namespace gyre::jobs::containers

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "gyre/jobs/containers/container_runtime.h"
+#include "gyre/jobs/node/node_job.h"
+
+namespace gyre::jobs::node::internal {
+
+/// Whether the order's job runs in a container of its own. Pure.
+bool runs_in_container(const orders::WorkOrder& order);
+
+/// Where a process of the attempt enters a container.
+struct ContainerDoor {
+  std::string program;  ///< Of ours, on this machine.
+  std::filesystem::path socket;
+};
+
+/// The container of one attempt on one node (ADR 130). What it throws is for the job's user. Not thread-safe.
+class AttemptContainer {
+ public:
+  /// `options` and `order` must outlive this object.
+  AttemptContainer(const NodeOptions& options, const orders::WorkOrder& order);
+
+  /// Fetches the image and starts the container, after what is left of other attempts on this node was removed. The
+  /// attempt's places must be there. Returns a sentence for the job's events. AttemptEnds, Error.
+  std::string start(const containers::Interruption& interruption);
+  bool runs();
+  /// With all that is in it. Error(kIo).
+  void remove();
+  ContainerDoor door() const;
+
+ private:
+  containers::ContainerRuntime& runtime();
+  /// Whether this machine can have started it.
+  bool can_be();
+  containers::Container description(const containers::Image& image) const;
+  std::vector<containers::BindMount> places() const;
+
+  const NodeOptions& options_;
+  const orders::WorkOrder& order_;
+  const NodeFolders folders_;
+  const std::string name_;
+  std::unique_ptr<containers::ContainerRuntime> runtime_;
+};
+
+}  // namespace gyre::jobs::node::internal

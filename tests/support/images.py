@@ -1,0 +1,108 @@
+"""Images of containers, made of this machine's own files, and the storage that a server's nodes keep them in."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Iterable
+from pathlib import Path
+
+BUSYBOX = Path("/bin/busybox")
+APPLETS = ("sh", "cat", "chown", "df", "echo", "hostname", "id", "kill", "ls", "mkdir", "sleep", "stat", "test")
+
+
+def busybox_files(extra: dict[str, str] | None = None) -> bytes:
+    """A root file system, as a tar archive: busybox, and files with these contents."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        tar.add(BUSYBOX.resolve(), "bin/busybox")
+        for applet in (*(f"bin/{name}" for name in APPLETS), "usr/bin/env"):
+            link = tarfile.TarInfo(applet)
+            link.type, link.linkname = tarfile.SYMTYPE, "/bin/busybox"
+            tar.addfile(link)
+        for folder, mode in (("tmp", 0o1777), ("root", 0o700), ("etc", 0o755)):
+            entry = tarfile.TarInfo(folder)
+            entry.type, entry.mode = tarfile.DIRTYPE, mode
+            tar.addfile(entry)
+        files = {"etc/passwd": "root:x:0:0:root:/root:/bin/sh\n", "etc/group": "root:x:0:\n", **(extra or {})}
+        for name, text in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(text.encode())
+            tar.addfile(entry, io.BytesIO(text.encode()))
+    return archive.getvalue()
+
+
+class Storage:
+    """Where the nodes of a server keep images and containers: GYRE_CONTAINERS."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._state().mkdir(parents=True)
+        # Until a node writes its own.
+        (self._state() / "containers.conf").write_text(
+            '[engine]\ncgroup_manager = "cgroupfs"\nevents_logger = "none"\nlock_type = "file"\nruntime = "runc"\n'
+        )
+
+    def podman(
+        self, *words: str, stdin: bytes | None = None, environment: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            [
+                "podman",
+                "--root",
+                str(self.folder / "root"),
+                "--runroot",
+                str(self._state() / "run"),
+                "--tmpdir",
+                str(self._state() / "libpod"),
+                "--storage-driver",
+                "overlay",
+                *words,
+            ],
+            input=stdin,
+            capture_output=True,
+            env={**(environment or os.environ), "CONTAINERS_CONF": str(self._state() / "containers.conf")},
+            check=True,
+            timeout=60,
+        )
+
+    def _state(self) -> Path:
+        return Path("/run/gyre-containers") / hashlib.sha256(str(self.folder).encode()).hexdigest()[:16]
+
+    def add(self, name: str, files: bytes, changes: Iterable[str] = ()) -> None:
+        options = [word for change in changes for word in ("--change", change)]
+        self.podman("import", *options, "-", name, stdin=files)
+
+    def push(self, image: str, name: str, credentials: str, certificate: Path) -> bool:
+        """Whether the registry, which may only just have started, has taken it."""
+        trust = {**os.environ, "SSL_CERT_FILE": str(certificate)}
+        words = ("--quiet", "--creds", credentials, image, f"docker://{name}")
+        try:
+            self.podman("push", *words, environment=trust)
+        except subprocess.CalledProcessError as error:
+            if b"connection refused" not in error.stderr:
+                raise
+            return False
+        return True
+
+    def containers(self) -> list[str]:
+        return self.podman("ps", "--all", "--format", "{{.Names}}").stdout.decode().split()
+
+    def remove(self) -> None:
+        for name in self.containers():
+            self.podman("rm", "--force", "--time", "0", name)
+        shutil.rmtree(self.folder)
+        shutil.rmtree(self._state())
+
+
+def why_no_podman() -> str:
+    """Why this machine cannot run containers; empty: it can."""
+    if os.geteuid() != 0:
+        return "containers of jobs need root"
+    if shutil.which("podman") is None:
+        return "there is no podman"
+    return ""
