@@ -23,19 +23,23 @@ void Overview::Counter::add(std::int64_t time_us, double value) {
   while (readings_.size() > 2 && time_us - readings_[1].time_us >= kWindowUs) readings_.pop_front();
 }
 
+std::int64_t Overview::Counter::usual_gap_us() const {
+  const std::size_t gaps = readings_.size() - 1;
+  const std::int64_t mean_us = (readings_.back().time_us - readings_.front().time_us) / static_cast<std::int64_t>(gaps);
+  return std::min(mean_us, readings_.back().time_us - readings_[gaps - 1].time_us);  // One of them may be a pause.
+}
+
 bool Overview::Counter::is_silent(std::int64_t now_us) const {
   if (readings_.size() < 2) return false;
-  const std::int64_t last_us = readings_.back().time_us;
-  // Twice the usual gap: a slow training is not a silent one.
-  return now_us - last_us >= std::max(kWindowUs, 2 * (last_us - readings_[readings_.size() - 2].time_us));
+  // A slow training is not a silent one.
+  return now_us - readings_.back().time_us >= std::max(kWindowUs, 2 * usual_gap_us());
 }
 
 std::optional<double> Overview::Counter::per_second(std::int64_t now_us) const {
   if (readings_.size() < 2) return std::nullopt;
   if (is_silent(now_us)) return 0;
   const std::int64_t last_us = readings_.back().time_us;
-  const std::int64_t usual_us = std::max(kSilentUs, last_us - readings_[readings_.size() - 2].time_us);
-  const std::int64_t end_us = now_us - last_us > usual_us ? now_us : last_us;
+  const std::int64_t end_us = now_us - last_us > std::max(kSilentUs, usual_gap_us()) ? now_us : last_us;
   std::size_t begin = 0;
   while (begin + 2 < readings_.size() && readings_[begin + 1].time_us <= end_us - kWindowUs) ++begin;
   const auto time_us = static_cast<double>(end_us - readings_[begin].time_us);

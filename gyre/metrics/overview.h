@@ -44,6 +44,8 @@ class Overview : public FileVisitor {
   class Counter {
    public:
     void add(std::int64_t time_us, double value);
+    /// Of two readings or more.
+    std::int64_t usual_gap_us() const;
     /// Nothing has come for so long that what came before says nothing of now.
     bool is_silent(std::int64_t now_us) const;
     std::optional<double> per_second(std::int64_t now_us) const;

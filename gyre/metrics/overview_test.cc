@@ -83,6 +83,14 @@ TEST(Overview, a_training_of_long_steps_keeps_its_rate_between_them) {
   EXPECT_EQ(overview.ranks()[0].steps_per_second, 0.0);
 }
 
+TEST(Overview, a_pause_before_a_hang_does_not_hide_it) {
+  Overview overview;
+  for (int i = 0; i <= 50; ++i) overview.sample({"loss", 0, i, i * kSecond / 10, 1});
+  for (int i = 51; i <= 53; ++i) overview.sample({"loss", 0, i, 25 * kSecond + i * kSecond / 10, 1});
+  overview.sample({"gyre/cpu_cores", 0, 53, 45 * kSecond, 0.0});
+  EXPECT_EQ(overview.ranks()[0].steps_per_second, 0.0) << "25 s of a pause are not its usual step";
+}
+
 TEST(Overview, begins_anew_where_a_rank_does) {
   Overview overview;
   overview.sample({"loss", 0, 100, 1 * kSecond, 1});
