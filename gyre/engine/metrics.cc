@@ -39,4 +39,10 @@ std::vector<metrics::Value> Costs::values() const {
   return values;
 }
 
+std::vector<metrics::Value> metrics_of(const EngineStatistics& statistics) {
+  Costs costs;
+  costs.add(statistics);
+  return costs.values();
+}
+
 }  // namespace gyre::engine

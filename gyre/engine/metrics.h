@@ -26,4 +26,7 @@ class Costs {
   double exposed_seconds_ = 0;
 };
 
+/// Those of one engine.
+std::vector<metrics::Value> metrics_of(const EngineStatistics& statistics);
+
 }  // namespace gyre::engine
