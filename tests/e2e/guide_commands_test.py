@@ -88,6 +88,12 @@ ELSEWHERE = {
         "gyre stage copy 'https://ACCOUNT.blob.core.windows.net/CONTAINER/set' /data --recursive --decompress "
         "--overwrite false --include-pattern '*_000.tfrecord.gz;*_001.tfrecord.gz'",
     ),
+    "e2e/job_metrics_test.py::test_the_ranks_and_curves_of_a_job_are_a_commands_away": (
+        "gyre job top JOB",
+        "gyre job report JOB > job.html",
+        "gyre job tensorboard JOB --to curves",
+        "gyre job download JOB --to DIR",
+    ),
     "e2e/run_cluster_test.py::test_ranks_of_two_nodes_have_the_folder_and_their_code_is_the_commands": (
         "gyre run --cluster pool --nnodes 2 -n 8 -- python3 train.py",
     ),

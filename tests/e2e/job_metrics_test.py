@@ -62,6 +62,8 @@ def test_the_ranks_and_curves_of_a_job_are_a_commands_away(trained: JobServer, t
     assert {(one["rank"], len(one["points"])) for one in run["series"] if one["name"] == "loss"} == {(0, 3), (1, 3)}
     trained.ok("job", "tensorboard", "train", "--to", str(tmp_path / "curves"))
     assert {path.name for path in (tmp_path / "curves").iterdir() if path.is_dir()} >= {"rank-0", "rank-1"}
+    trained.ok("job", "download", "train", "--to", str(tmp_path / "files"))
+    assert [file for file in (tmp_path / "files").rglob("*.metrics") if file.stat().st_size > 0]
     logs = trained.ok("job", "logs", "train", "--file", "stdout.txt")
     assert "gyremet1" not in logs
     trained.ok("job", "submit", "-f", "-n", "plain", str(trained.job_file(trained.custom("true"))))
