@@ -129,7 +129,8 @@ void StoredJob::rebuild() {
   ++versions_.job;
   std::vector<const Heard*> all;
   for (const Heard& each : heard_) all.push_back(&each);
-  std::ranges::stable_sort(all, {}, [](const Heard* each) { return std::tuple(each->attempt, each->news.time_us); });
+  // Where they lie decides among equals; Clang finds something deprecated in std::stable_sort.
+  std::ranges::sort(all, {}, [](const Heard* each) { return std::tuple(each->attempt, each->news.time_us, each); });
   JobState state;
   int restarts = 0;
   bool has_failed = false;
