@@ -19,6 +19,16 @@ from other_user import PYTHON as OTHER_USERS_PYTHON
 ROOT = Path(__file__).resolve().parent.parent.parent
 TRAINING = "import gyre\nfor step in range(1, 4): gyre.log({'loss': 1 / step}, step=step, every_rank=True)\n"
 
+# Rank 1 is killed once both have logged.
+END = """
+import os, pathlib, time
+logged = pathlib.Path("logged")
+if os.environ["GYRE_RANK"] == "0": logged.touch()
+else:
+    while not logged.exists(): time.sleep(0.01)
+    os.kill(os.getpid(), 9)
+"""
+
 
 def get(server: JobServer, path: str) -> str:
     """The body of an answer of the server to this process's account."""
@@ -39,7 +49,7 @@ def trained(server: JobServer) -> JobServer:
     """A job `train` of two ranks, of which rank 1 has failed, and a cluster of one node."""
     server.ok("cluster", "create", "pool", "-t", "1", "--mount", f"external={server.share}")
     python = OTHER_USERS_PYTHON if os.geteuid() == 0 else sys.executable
-    program = TRAINING + "import os\nif os.environ['GYRE_RANK'] == '1': os.kill(os.getpid(), 9)\n"
+    program = TRAINING + END
     properties = {
         **server.custom(f'"$GYRE_PROGRAM" run -n 2 -- {python} -c {shlex.quote(program)}'),
         "environmentVariables": [{"name": "PYTHONPATH", "value": str(ROOT / "python")}],
