@@ -26,9 +26,6 @@ using jobs::client::RemoteFile;
 using jobs::client::Session;
 using jobs::resources::JobName;
 
-/// Across a restart of the server.
-constexpr std::chrono::minutes kPatience{5};
-
 struct FileOptions {
   JobOptions job{};
   std::string output = "stdouterr";

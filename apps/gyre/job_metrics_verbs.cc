@@ -31,7 +31,6 @@ using jobs::client::path_of;
 using jobs::client::Session;
 using jobs::resources::JobName;
 
-constexpr std::chrono::minutes kPatience{5};
 constexpr std::chrono::seconds kBetweenLooks{2};
 constexpr const char* kLogs = "stdouterr";
 

@@ -43,8 +43,6 @@ Examples:
   gyre job wait $(gyre job submit job.json))";
 
 constexpr int kUnusableExitCode = 2;
-/// Across a restart of the server.
-constexpr std::chrono::minutes kPatience{5};
 
 /// Free text in files of earlier versions.
 std::string experiment_of(const JobSpec& spec) {

@@ -29,8 +29,6 @@ using jobs::client::Session;
 using jobs::resources::JobName;
 
 constexpr std::chrono::seconds kLongestDeletion{120};
-/// Across a restart of the server.
-constexpr std::chrono::minutes kPatience{5};
 
 struct ListOptions {
   Remote remote{};

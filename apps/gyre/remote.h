@@ -1,6 +1,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -36,6 +37,8 @@ struct Remote {
   void print(const Json& json, const std::function<std::string()>& table) const;
 };
 
+/// For how long those who follow a job ask a server again that is away: across its restart.
+inline constexpr std::chrono::minutes kPatience{5};
 inline constexpr const char* kDefaultWorkspace = "default";
 inline constexpr const char* kDefaultExperiment = "default";
 

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <utility>
 
 #include "apps/gyre/job_console.h"
@@ -13,11 +12,7 @@
 
 namespace gyre::app {
 
-namespace {
-
-/// Across a restart of the server.
-constexpr std::chrono::minutes kPatience{5};
-}  // namespace
+namespace {}  // namespace
 
 void RunCluster::add_options(CLI::App& verb, const std::string& group) {
   const auto add = [&](const char* name, std::string& value, const char* text, const char* type_name) {

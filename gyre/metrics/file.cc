@@ -58,7 +58,7 @@ Error cannot_write(const std::filesystem::path& path, std::string_view why) {
   return {ErrorCode::kInvalidArgument, fmt::format("cannot write {}: {}", path.string(), why)};
 }
 
-/// Error for what is there and is no metrics file: a device, a pipe, somebody's text.
+/// Error if something else than a metrics file is there: a device, a pipe, somebody's text.
 void check_is_metrics(const std::filesystem::path& path) {
   struct stat there{};
   if (::stat(path.c_str(), &there) != 0) return;  // A link that leads nowhere.
