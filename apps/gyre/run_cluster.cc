@@ -12,8 +12,6 @@
 
 namespace gyre::app {
 
-namespace {}  // namespace
-
 void RunCluster::add_options(CLI::App& verb, const std::string& group) {
   const auto add = [&](const char* name, std::string& value, const char* text, const char* type_name) {
     return verb.add_option(name, value, text)->type_name(type_name)->group(group);
