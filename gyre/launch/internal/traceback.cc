@@ -68,6 +68,7 @@ void TracebackReader::add(std::string_view line) {
   if (line == kHeading || line == kWorkersHeading) {
     frames_.clear();
     inside_ = true;
+    marks_may_follow_ = false;
     chained_ = chained_ || line == kWorkersHeading;
     lines_since_ = 0;
     return;
@@ -95,11 +96,15 @@ void TracebackReader::add_inside(std::string_view line) {
                        std::string(place.substr(0, number_end)),
                        std::string(function),
                        {}});
+    marks_may_follow_ = false;
   } else if (line.starts_with(' ')) {
     const bool indented = line.starts_with("    ") && !is_marks(line);
     if (indented && !frames_.empty() && frames_.back().source.empty()) {
       frames_.back().source = shortened(without_indent(line), kLongestSourceBytes);
     }
+    marks_may_follow_ = indented;
+  } else if (line.empty() && std::exchange(marks_may_follow_, false)) {
+    // Python 3.11 draws no mark at all below the first line of a function that Ctrl-C has met there.
   } else {
     inside_ = false;
     if (line.empty()) return;

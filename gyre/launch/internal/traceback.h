@@ -48,7 +48,8 @@ class TracebackReader {
 
   std::vector<Frame> frames_;
   bool inside_ = false;
-  bool chained_ = false;  ///< The next traceback goes on with the latest.
+  bool marks_may_follow_ = false;  ///< The line before was a frame's source.
+  bool chained_ = false;           ///< The next traceback goes on with the latest.
   bool child_failed_to_import_ = false;
   std::optional<PythonError> latest_;
   std::size_t lines_since_ = 0;

@@ -148,6 +148,23 @@ gyre.errors.UnsupportedError: This process is a child of rank 0
   EXPECT_FALSE(read("Traceback (most recent call last):\nRuntimeError: a worker exited\n").child_failed_to_import());
 }
 
+// Ctrl-C between the call of a function and its first instruction.
+TEST(traceback, an_empty_line_of_marks_does_not_end_it) {
+  const TracebackReader reader = read(R"(Traceback (most recent call last):
+  File "/home/ada/train.py", line 35, in <module>
+    model.fit(data)
+  File "/usr/lib/python3.11/inspect.py", line 3032, in parameters
+    @property
+
+KeyboardInterrupt
+)");
+  ASSERT_TRUE(reader.latest());
+  EXPECT_EQ(reader.latest()->error, "KeyboardInterrupt");
+  EXPECT_EQ(reader.latest()->place, "/home/ada/train.py:35");
+  EXPECT_FALSE(
+      read("Traceback (most recent call last):\n  File \"a.py\", line 1, in <module>\n\nsomething else\n").latest());
+}
+
 TEST(traceback, one_that_has_not_ended_is_no_error_yet) {
   const TracebackReader reader = read("Traceback (most recent call last):\n  File \"train.py\", line 1, in f\n");
   EXPECT_TRUE(reader.inside());
