@@ -3,14 +3,17 @@
 #include <fmt/format.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
 #include <utility>
 
+#include "apps/gyre/end_signals.h"
 #include "apps/gyre/option_values.h"
 #include "apps/gyre/page_files.h"
+#include "gyre/base/clock.h"
 #include "gyre/base/error.h"
 #include "gyre/base/parse.h"
 #include "gyre/launch/watcher.h"
@@ -22,6 +25,9 @@ namespace gyre::app {
 namespace {
 
 constexpr int kMostCompared = 20;
+constexpr int kBetweenLooksMs = 5;
+/// A wait for viewers that is longer is explained.
+constexpr std::chrono::milliseconds kUnnoticed{1'000};
 
 /// Passes on to the page what the launcher says.
 class Watcher final : public launch::JobWatcher {
@@ -56,6 +62,21 @@ std::filesystem::path make_folder() {
   std::string pattern = (std::filesystem::temp_directory_path() / "gyre-page-XXXXXX").string();
   if (::mkdtemp(pattern.data()) == nullptr) throw system_error("cannot make a folder for the page: " + pattern, errno);
   return pattern;
+}
+
+/// A signal ends it, but not the job, which has ended.
+void wait_for_viewers(page::RunPage& page) {
+  EndSignals signals;
+  page.finish();
+  const Deadline unnoticed = Deadline::after(kUnnoticed);
+  for (bool is_said = false; !page.has_ended();) {
+    if (signals.wait(kBetweenLooksMs)) return page.give_up();
+    if (is_said || !unnoticed.passed()) continue;
+    fmt::print(
+        stderr,
+        "gyre run: the job has ended; its page stays until the browser has fetched the end (Ctrl-C ends it now)\n");
+    is_said = true;
+  }
 }
 
 std::string name_of(const launch::LaunchOptions& options) {
@@ -105,6 +126,7 @@ int RunPage::around(launch::LaunchOptions& options, const std::function<int()>& 
   const int code = job();
   options.watcher = nullptr;
   page.tell({.kind = page::News::Kind::kFinished, .code = code});
+  wait_for_viewers(page);
   return code;
 }
 

@@ -117,22 +117,24 @@ Handler Access::guarded(Handler handler) const {
 Response Access::open(const Request& request) {
   check_host(request);
   if (is_ahead(request)) throw HttpError(503, "NotAhead", "a link works once: it is for the one who opens it");
+  // A HEAD request comes from a program that looks whether a link is one.
+  const bool is_used = request.method != net::http::Method::kHead;
   bool is_known = false;
   {
     const MutexLock lock(mutex_);
     const auto found = std::ranges::find_if(
         links_, [&](const std::string& link) { return is_same(link, request.parameter("secret")); });
     is_known = found != links_.end();
-    if (is_known) links_.erase(found);
+    if (is_known && is_used) links_.erase(found);
   }
   Response response;
   response.headers.add("Content-Type", "text/html; charset=utf-8");
-  if (is_known) {
+  if (is_known && is_used) {
     response.headers.add("Set-Cookie", fmt::format("{}={}; Path=/; HttpOnly; SameSite=Strict", cookie_, secret_));
     // The page asks for itself: after a redirect from another site's link the browser would keep the cookie back.
     response.body =
         fmt::format("{}<meta http-equiv=\"refresh\" content=\"0;url=/\"><p><a href=\"/\">The page</a>", kHead);
-  } else {
+  } else if (!is_known) {
     response.status = 403;
     response.body = fmt::format(
         "{}<h1>This link has been used, or is not whole</h1><p>Each link works once. If that was in this browser, <a "

@@ -68,6 +68,18 @@ TEST_F(PageAccess, a_browser_that_fetches_ahead_uses_no_link_up) {
   EXPECT_EQ(follow(link).status, 200);
 }
 
+// Programs that check links, as those of chats and mail do.
+TEST_F(PageAccess, a_head_request_uses_no_link_up) {
+  const std::string link = access_.new_link();
+  Request head = request_to(link, {{"Host", "127.0.0.1:80"}});
+  head.method = net::http::Method::kHead;
+  head.parameters = {{"secret", link.substr(std::string("/open/").size())}};
+  const Response answer = access_.link_route().handler(head);
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_EQ(answer.headers.find("Set-Cookie"), nullptr);
+  EXPECT_EQ(follow(link).status, 200);
+}
+
 // The job is its user's alone, though every process of the machine reaches the port.
 TEST_F(PageAccess, nothing_is_answered_without_the_cookie) {
   const std::string cookie = cookie_of(follow(access_.new_link()));

@@ -19,6 +19,7 @@ class JobView {
     std::uint64_t job = 0;      ///< Of job_json().
     std::uint64_t metrics = 0;  ///< Of index_json() and chart_json().
     bool is_over = false;       ///< Nothing changes any more.
+    bool is_closed = false;     ///< It can soon not be asked any more: streams end.
   };
 
   virtual ~JobView() = default;

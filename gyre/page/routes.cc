@@ -72,7 +72,7 @@ class LiveFeed : public net::http::EventFeed {
       grown[std::to_string(rank)] = bytes;
     }
     if (!grown.empty()) batch.events.push_back({.id = {}, .name = "logs", .data = internal::text_of(grown)});
-    batch.end = now.is_over;
+    batch.end = now.is_closed;
     return batch;
   }
   std::chrono::milliseconds poll_interval() const override { return kPollInterval; }

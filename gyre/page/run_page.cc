@@ -28,8 +28,9 @@ namespace {
 constexpr int kPipeBytes = 1 << 20;
 constexpr std::chrono::milliseconds kLookInterval{250};
 constexpr std::chrono::milliseconds kBetweenLooksAtTheEnd{20};
-/// Those who look have the end then, and fetch the last of the logs and charts.
-constexpr std::chrono::milliseconds kLastFetches{400};
+constexpr std::chrono::milliseconds kBetweenLooksAtAProcess{5};
+/// For the ends of streams to leave this process.
+constexpr std::chrono::milliseconds kClosing{500};
 constexpr std::chrono::seconds kLongestStart{10};
 /// What a start that has failed says to the launcher begins so.
 constexpr std::string_view kFailure = "!";
@@ -83,24 +84,35 @@ void follow(internal::RunView& view, int news) {
   }
 }
 
-void say_farewell(internal::RunView& view) {
-  const bool somebody_looks = view.viewers() > 0;
+void wait_while_watched(const internal::RunView& view, std::chrono::milliseconds longest) {
+  const Deadline deadline = Deadline::after(longest);
+  while (view.is_watched() && !deadline.passed()) ::poll(nullptr, 0, kBetweenLooksAtTheEnd.count());
+}
+
+/// A viewer that has fetched the end leaves.
+void say_farewell(internal::RunView& view, std::chrono::milliseconds longest) {
   view.end();
-  const Deadline deadline = Deadline::after(RunPage::kFarewell - kLastFetches);
-  while (view.viewers() > 0 && !deadline.passed()) ::poll(nullptr, 0, kBetweenLooksAtTheEnd.count());
-  if (somebody_looks) ::poll(nullptr, 0, kLastFetches.count());
+  wait_while_watched(view, longest);
+  view.close();
+  wait_while_watched(view, kClosing);
 }
 
 /// A cookie goes to all ports of a host: another job's page must not replace ours.
 std::string cookie_name() { return fmt::format("gyre-page-{}", ::getpid()); }
 
-void serve(const RunPageOptions& options, int news, UniqueFd answer) {
+/// `answer`: closed when the launcher has its answer.
+void serve(const RunPageOptions& options, int news, UniqueFd& answer) {
   auto view = std::make_shared<internal::RunView>(options.name, options.metrics, options.logs, options.others);
   Access access(cookie_name());
   const Guard guard = [&access](net::http::Handler handler) { return access.guarded(std::move(handler)); };
   net::http::Router router;
   router.add(access.link_route());
-  add_page_routes(router, options.files, PageKind::kJob, guard);
+  add_page_routes(router, options.files, PageKind::kJob, [&guard, view](const net::http::Handler& handler) {
+    return guard([handler, view](net::http::Request& request) {
+      view->opened();
+      return handler(request);
+    });
+  });
   add_job_routes(router, "/api", [view](const net::http::Request&) { return view; }, guard);
   router.add({.method = net::http::Method::kPost,
               .pattern = "/api/links",
@@ -117,8 +129,14 @@ void serve(const RunPageOptions& options, int news, UniqueFd answer) {
   write_all(answer.get(), as_bytes(link), "cannot answer the launcher");
   answer.reset();
   follow(*view, news);
-  say_farewell(*view);
+  say_farewell(*view, options.farewell);
   server.stop(std::chrono::milliseconds(0));
+}
+
+/// By both processes: either may be killed.
+void remove_folder(const std::optional<std::filesystem::path>& folder) {
+  std::error_code none;
+  if (folder) std::filesystem::remove_all(*folder, none);
 }
 
 /// The other process. Never returns.
@@ -126,20 +144,18 @@ void serve(const RunPageOptions& options, int news, UniqueFd answer) {
   ::setpgid(0, 0);  // Ctrl-C is for the launcher; this one ends with it.
   ::prctl(PR_SET_NAME, "gyre page");
   std::signal(SIGPIPE, SIG_IGN);
-  const int answer_fd = answer.get();
   int code = 0;
   try {
     // Whoever reads the launcher's output waits for its end, not for ours.
     const UniqueFd nothing(::open("/dev/null", O_RDWR | O_CLOEXEC));
     for (int standard = 0; standard <= 2; ++standard) ::dup2(nothing.get(), standard);
-    serve(options, news, std::move(answer));
+    serve(options, news, answer);
   } catch (const std::exception& error) {
     const std::string words = fmt::format("{}{}\n", kFailure, error.what());
-    [[maybe_unused]] const ssize_t ignored = ::write(answer_fd, words.data(), words.size());
+    [[maybe_unused]] const ssize_t ignored = ::write(answer.get(), words.data(), words.size());
     code = 1;
   }
-  std::error_code none;
-  if (options.remove_at_end) std::filesystem::remove_all(*options.remove_at_end, none);
+  remove_folder(options.remove_at_end);
   ::_exit(code);
 }
 
@@ -165,7 +181,7 @@ std::string read_answer(const UniqueFd& from) {
 
 }  // namespace
 
-RunPage::RunPage(const RunPageOptions& options) {
+RunPage::RunPage(const RunPageOptions& options) : farewell_(options.farewell), remove_at_end_(options.remove_at_end) {
   PipeEnds news = make_pipe();
   PipeEnds answer = make_pipe();
   for (const int end : {news.read_end.get(), news.write_end.get()}) ::fcntl(end, F_SETFL, O_NONBLOCK);
@@ -191,12 +207,25 @@ RunPage::RunPage(const RunPageOptions& options) {
 }
 
 RunPage::~RunPage() {
-  news_.reset();
-  const Deadline deadline = Deadline::after(kFarewell + kFarewell);
-  while (::waitpid(process_, nullptr, WNOHANG) == 0) {
-    if (deadline.passed()) ::kill(process_, SIGKILL);
-    ::poll(nullptr, 0, 5);
-  }
+  finish();
+  const Deadline deadline = Deadline::after(farewell_ + 2 * kClosing);
+  while (!has_ended() && !deadline.passed()) ::poll(nullptr, 0, kBetweenLooksAtAProcess.count());
+  give_up();
+  remove_folder(remove_at_end_);
+}
+
+void RunPage::finish() { news_.reset(); }
+
+bool RunPage::has_ended() {
+  if (process_ != -1 && ::waitpid(process_, nullptr, WNOHANG) != 0) process_ = -1;
+  return process_ == -1;
+}
+
+void RunPage::give_up() {
+  if (has_ended()) return;
+  ::kill(process_, SIGKILL);
+  ::waitpid(process_, nullptr, 0);
+  process_ = -1;
 }
 
 void RunPage::tell(News news) {

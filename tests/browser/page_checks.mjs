@@ -163,7 +163,7 @@ const checks = {
   },
 
   async the_end_is_said_and_stays_readable() {
-    await page.getByText("gyre run has ended").waitFor();
+    await page.getByText("gyre run has ended, with exit code 137. This page stays readable until you close it.", { exact: true }).waitFor();
     assert.match(await page.locator(".report").textContent(), /rank 1 of 2 failed first/);
     assert.equal(await page.locator(".badge").first().textContent(), "failed");
     await page.locator('.rank[data-rank="0"]').click();

@@ -3,7 +3,7 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 
 import { Chart, type Look } from "./chart";
 import type { ChangeChoice, Choice } from "./choice";
-import { type Run, type Source, type State, inOrder } from "./data";
+import { type Run, type Source, type State, inOrder, isOver } from "./data";
 
 function useDark(): boolean {
   const query = useMemo(() => matchMedia("(prefers-color-scheme: dark)"), []);
@@ -105,7 +105,7 @@ export function Charts({ source, state, choice, change }: { source: Source; stat
   const names = useMemo(() => inOrder(state.index.charts.map(({ name }) => name)), [state.index]);
   const wanted = choice.find.toLowerCase();
   const found = names.filter((name) => name.toLowerCase().includes(wanted));
-  const nothing = source.live && state.connection !== "over" ? "Nothing has been logged yet." : "Nothing was logged.";
+  const nothing = source.live && !isOver(state.connection) ? "Nothing has been logged yet." : "Nothing was logged.";
   return (
     <>
       <Controls choice={choice} change={change} />

@@ -75,8 +75,15 @@ export interface Range {
   to: number;
 }
 
-/** "lost": it is tried again; "refused": somebody else answers there now; "over": nothing changes any more. */
-export type Connection = "embedded" | "connecting" | "live" | "lost" | "refused" | "over";
+/**
+ * "lost": it is tried again; "refused": somebody else answers there now. When the job has ended: "ending": the last of it
+ * is being fetched; "over": nothing changes any more; "cut": nor can the rest be fetched.
+ */
+export type Connection = "embedded" | "connecting" | "live" | "lost" | "refused" | "ending" | "over" | "cut";
+
+export function isOver(connection: Connection): boolean {
+  return ["ending", "over", "cut"].includes(connection);
+}
 
 export interface State {
   index: Index;

@@ -1,12 +1,14 @@
 // A job that runs, by the routes of gyre/page/routes.h: that of `gyre run --page`, which sends what is new, or one of a
 // job server, which is asked again and again. What has come stays when the job can no longer be asked.
-import type { ChartData, Connection, Index, Job, Range, Source, State } from "./data";
+import { type ChartData, type Connection, type Index, type Job, type Range, type Source, type State, isOver } from "./data";
 
 const POLL_MS = 2_000;
 /** Of a job that is over: it may be tried again. */
 const POLL_OVER_MS = 10_000;
 /** Of each log this much is fetched when the job ends, for whoever looks at another rank afterwards. */
 const LAST_BYTES = 65_536;
+/** And this much of the log that is shown, and of the rank's that failed first. */
+const LAST_BYTES_SHOWN = 4_194_304;
 const MOST_LAST_LOGS = 64;
 const OVER: Job["state"][] = ["ended", "failed", "stopped"];
 
@@ -20,7 +22,9 @@ abstract class RoutesSource implements Source {
   #state: State = { index: { runs: [], charts: [] }, job: null, logs: new Map(), metrics: 0, connection: "connecting" };
   #watchers = new Set<() => void>();
   #charts = new Map<string, ChartData>();
-  readonly lastLogs = new Map<number, Piece>();
+  protected readonly lastLogs = new Map<number, Piece>();
+  /** Whose log was read last. */
+  protected shown = 0;
   #told = false;
 
   constructor(private readonly routes: string) {}
@@ -57,16 +61,21 @@ abstract class RoutesSource implements Source {
   }
 
   async log(rank: number, from: number, to: number): Promise<Piece> {
-    if (to <= from) return { at: from, bytes: new Uint8Array() };
+    this.shown = rank;
     try {
-      const answer = await this.ask(`/ranks/${rank}/log`, { headers: { Range: `bytes=${from}-${to - 1}` } });
-      return { at: from, bytes: new Uint8Array(await answer.arrayBuffer()) };
+      return await this.askLog(rank, from, to);
     } catch (error) {
       const last = this.lastLogs.get(rank);
       const begin = last === undefined ? to : Math.max(from, last.at);
       if (last === undefined || begin >= to) throw error;
       return { at: begin, bytes: last.bytes.subarray(begin - last.at, to - last.at) };
     }
+  }
+
+  protected async askLog(rank: number, from: number, to: number): Promise<Piece> {
+    if (to <= from) return { at: from, bytes: new Uint8Array() };
+    const answer = await this.ask(`/ranks/${rank}/log`, { headers: { Range: `bytes=${from}-${to - 1}` } });
+    return { at: from, bytes: new Uint8Array(await answer.arrayBuffer()) };
   }
 
   async newLink(): Promise<string> {
@@ -85,13 +94,13 @@ abstract class RoutesSource implements Source {
     }, 16);
   }
 
+  protected async fetchIndex(version: number): Promise<void> {
+    const index = (await (await this.ask("/index")).json()) as Index;
+    this.change({ index, metrics: version });
+  }
+
   protected async takeMetrics(version: number): Promise<void> {
-    try {
-      const index = (await (await this.ask("/index")).json()) as Index;
-      this.change({ index, metrics: version });
-    } catch {
-      // The stream says so too.
-    }
+    await this.fetchIndex(version).catch(() => {}); // The stream says so too.
   }
 
   protected takeLogs(sizes: Record<string, number>): void {
@@ -117,28 +126,44 @@ class LiveSource extends RoutesSource {
   }
 
   #lose(): void {
+    if (isOver(this.state().connection)) {
+      this.#events.close(); // The launcher has gone.
+      return;
+    }
     const refused = this.#events.readyState === EventSource.CLOSED;
     const connection: Connection = refused ? "refused" : "lost";
-    if (this.state().connection !== "over") this.change({ connection });
+    this.change({ connection });
   }
 
   #takeJob(job: Job): void {
     const over = OVER.includes(job.state);
-    this.change({ job, ...(over ? { connection: "over" as const } : {}) });
-    if (!over) return;
-    this.#events.close();
-    void this.#fetchTheLast(job);
+    const isNews = over && !isOver(this.state().connection);
+    this.change({ job, ...(isNews ? { connection: "ending" as const } : {}) });
+    if (isNews) void this.#end(job);
   }
 
-  async #fetchTheLast(job: Job): Promise<void> {
-    await this.takeMetrics(this.state().metrics + 1);
+  /** The launcher stays until the stream is closed, for some seconds. */
+  async #end(job: Job): Promise<void> {
+    const hasAll = await this.#fetchTheLast(job).catch(() => false);
+    this.#events.close();
+    this.change({ metrics: this.state().metrics + 1, connection: hasAll ? "over" : "cut" });
+  }
+
+  async #fetchTheLast(job: Job): Promise<boolean> {
+    await this.fetchIndex(this.state().metrics + 1);
+    const all = job.ranks.slice(0, MOST_LAST_LOGS).map(({ rank }) => this.#keepLog(rank, LAST_BYTES));
     const charts = this.state().index.charts.map(({ name }) => this.chart(name));
-    const logs = job.ranks.slice(0, MOST_LAST_LOGS).map(async ({ rank, log_end }) => {
-      const end = log_end ?? this.state().logs.get(rank) ?? 0;
-      this.lastLogs.set(rank, await this.log(rank, Math.max(0, end - LAST_BYTES), end));
-    });
-    await Promise.allSettled([...charts, ...logs]);
-    this.change({ metrics: this.state().metrics + 1 });
+    const fetched = await Promise.allSettled([...all, ...charts]);
+    const first = new Set([this.shown, job.first_failed_rank ?? this.shown]);
+    fetched.push(...(await Promise.allSettled([...first].map((rank) => this.#keepLog(rank, LAST_BYTES_SHOWN)))));
+    return fetched.every(({ status }) => status === "fulfilled");
+  }
+
+  async #keepLog(rank: number, most: number): Promise<void> {
+    const end = this.state().logs.get(rank) ?? 0;
+    const begin = Math.max(0, end - most);
+    if ((this.lastLogs.get(rank)?.at ?? Infinity) <= begin) return;
+    this.lastLogs.set(rank, await this.askLog(rank, begin, end));
   }
 }
 

@@ -79,7 +79,7 @@ function useLog(read: ReadLog, size: number, at: number | null) {
 }
 
 /** `read` must stay the same function while it is the same log. */
-export function Log({ title, read, size, at, over, goTo, href, children }: {
+export function Log({ title, read, size, at, over, cut = false, goTo, href, children }: {
   title: string;
   read: ReadLog;
   size: number;
@@ -87,6 +87,8 @@ export function Log({ title, read, size, at, over, goTo, href, children }: {
   at: number | null;
   /** Nothing comes any more. */
   over: boolean;
+  /** Nor can more of it be asked for. */
+  cut?: boolean;
   goTo: (at: number | null) => void;
   /** Of all of it. */
   href: string;
@@ -124,7 +126,8 @@ export function Log({ title, read, size, at, over, goTo, href, children }: {
       <div class="title">
         <h2 id="log">{title}</h2>
         <span class="quiet">{shownBytes(size)}</span>
-        <a href={href} target="_blank" rel="noreferrer">all as text</a>
+        {!cut && <a href={href} target="_blank" rel="noreferrer">all as text</a>}
+        {cut && log.window.begin > 0 && <span class="quiet">{`from ${shownBytes(log.window.begin)} on; what is before was not fetched`}</span>}
         {children}
       </div>
       <form

@@ -3,7 +3,7 @@ import { useCallback, useEffect, useState } from "preact/hooks";
 
 import { Charts, RunCard, useSource } from "./charts";
 import { type ChangeChoice, useChoice } from "./choice";
-import type { Connection, Job, Rank, Source, State } from "./data";
+import { type Connection, type Job, type Rank, type Source, type State, isOver } from "./data";
 import { embeddedSource } from "./embedded";
 import { Events } from "./events";
 import { liveSource } from "./live";
@@ -34,7 +34,9 @@ const CONNECTIONS: Record<Connection, string> = {
   connecting: "connecting …",
   lost: "The connection was lost, and this is the last that came; reconnecting …",
   refused: "This browser is not let in any more: the job has ended, or its page is open by a new link. This is the last that came.",
-  over: "gyre run has ended; this is how it ended.",
+  ending: "Fetching the last of its charts and logs …",
+  over: "This page stays readable until you close it.",
+  cut: "This page stays readable until you close it, but some of the last charts and logs did not come.",
 };
 
 const STATES: Record<Job["state"], string> = {
@@ -44,6 +46,13 @@ const STATES: Record<Job["state"], string> = {
   failed: "failed",
   stopped: "stopped",
 };
+
+/** How the run has ended, as `gyre run` says it with its exit code. */
+function ending(job: Job): string {
+  if (job.exit_code === null) return "";
+  const how = job.state === "ended" ? "gyre run has ended well" : "gyre run has ended";
+  return `${how}, with exit code ${job.exit_code}. `;
+}
 
 function duration(seconds: number): string {
   const parts = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60, Math.floor(seconds) % 60];
@@ -84,7 +93,9 @@ function Head({ source, state, job }: { source: Source; state: State; job: Job }
         {state.connection === "live" && <NewLink source={source} />}
       </div>
       <p class={words === "" ? "verdict" : `verdict says ${job.ranks[0]?.phase ?? ""}`} role="status">{words}</p>
-      <p class={`connection ${state.connection}`} role="status">{CONNECTIONS[state.connection]}</p>
+      <p class={`connection ${state.connection}`} role="status">
+        {`${ending(job)}${CONNECTIONS[state.connection]}`}
+      </p>
       {job.report !== "" && <pre class="report" tabIndex={0} aria-label="The launcher's report">{job.report}</pre>}
     </header>
   );
@@ -117,7 +128,8 @@ function RankLog({ source, state, rank, failed, at, change }: {
       read={read}
       size={state.logs.get(rank) ?? 0}
       at={at}
-      over={state.connection === "over"}
+      over={isOver(state.connection)}
+      cut={isOver(state.connection) && state.connection !== "ending"}
       goTo={(to) => change({ rank, at: to })}
       href={`/api/ranks/${rank}/log`}
     >

@@ -17,6 +17,8 @@ namespace {
 
 /// Numbers that change with every step are told this often.
 constexpr std::chrono::milliseconds kBetweenTellings{1'000};
+/// Between a browser's fetching the page and its following the job.
+constexpr std::chrono::milliseconds kLongestOpening{2'000};
 
 }  // namespace
 
@@ -59,6 +61,7 @@ void RunView::hear(const News& news) {
   if (news.rank >= 0) job_.log_bytes[news.rank] = bytes;
   job_.state.hear(news, bytes);
   ++versions_.job;
+  if (job_.state.is_over()) read_files();  // Who hears of the end fetches the last of them.
 }
 
 std::uint64_t RunView::size_of_log(int rank) const {
@@ -68,6 +71,10 @@ std::uint64_t RunView::size_of_log(int rank) const {
 
 void RunView::look() {
   const MutexLock lock(mutex_);
+  read_files();
+}
+
+void RunView::read_files() {
   for (auto& [rank, bytes] : job_.log_bytes) {
     const std::uint64_t before = std::exchange(bytes, size_of_log(rank));
     if (before == 0 && bytes > 0) ++versions_.job;  // It has begun.
@@ -94,14 +101,25 @@ void RunView::end() {
   versions_.is_over = true;
 }
 
-int RunView::viewers() const {
+void RunView::close() {
   const MutexLock lock(mutex_);
-  return viewers_;
+  versions_.is_closed = true;
+}
+
+void RunView::opened() {
+  const MutexLock lock(mutex_);
+  opened_ = SteadyClock::now();
+}
+
+bool RunView::is_watched() const {
+  const MutexLock lock(mutex_);
+  return viewers_ > 0 || (opened_ && SteadyClock::now() - *opened_ < kLongestOpening);
 }
 
 void RunView::viewer_came() {
   const MutexLock lock(mutex_);
   ++viewers_;
+  opened_.reset();
 }
 
 void RunView::viewer_left() {

@@ -27,9 +27,14 @@ class RunView : public JobView {
   void hear(const News& news) GYRE_EXCLUDES(mutex_);
   /// Reads what the files have got since the last call.
   void look() GYRE_EXCLUDES(mutex_);
-  /// Nothing changes any more: ends the streams of those who look.
+  /// Nothing changes any more.
   void end() GYRE_EXCLUDES(mutex_);
-  int viewers() const GYRE_EXCLUDES(mutex_);
+  /// Ends the streams of those who look.
+  void close() GYRE_EXCLUDES(mutex_);
+  /// A browser has fetched the page, and may follow the job soon.
+  void opened() GYRE_EXCLUDES(mutex_);
+  /// Whether somebody follows the job, or has just opened the page.
+  bool is_watched() const GYRE_EXCLUDES(mutex_);
 
   Versions versions() override;
   std::shared_ptr<const std::string> job_json() override;
@@ -46,6 +51,7 @@ class RunView : public JobView {
   class Visitor;
   std::filesystem::path log_of(int rank) const;
   std::uint64_t size_of_log(int rank) const;
+  void read_files() GYRE_REQUIRES(mutex_);
 
   const std::filesystem::path metrics_file_;
   const std::filesystem::path logs_;
@@ -58,6 +64,7 @@ class RunView : public JobView {
   std::uint64_t metrics_seen_ GYRE_GUARDED_BY(mutex_) = 0;
   SteadyClock::time_point metrics_told_ GYRE_GUARDED_BY(mutex_);
   int viewers_ GYRE_GUARDED_BY(mutex_) = 0;
+  std::optional<SteadyClock::time_point> opened_ GYRE_GUARDED_BY(mutex_);
 };
 
 }  // namespace gyre::page::internal
