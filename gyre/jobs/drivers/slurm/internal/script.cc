@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "gyre/base/error.h"
+#include "gyre/jobs/drivers/internal/service_place.h"
 
 namespace gyre::jobs::drivers::slurm {
 
@@ -36,13 +37,9 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 
 }  // namespace
 
-std::string registered_name(const std::string& attempt, int node) { return fmt::format("{}-{}", attempt, node); }
-
-std::filesystem::path node_root(const SlurmOptions& options, const std::string& attempt) {
-  return options.node_folder / ("gyre-" + attempt);
+std::filesystem::path batch_file(const Home& home, const std::string& attempt) {
+  return home.attempt(attempt) / "batch.sh";
 }
-
-std::string job_name(const std::string& attempt) { return "gyre-" + attempt; }
 
 std::string comment_of(const Service& service) {
   return fmt::format("{}{} at {}", kComment, service.name, net::to_string(service.place));
@@ -117,7 +114,7 @@ std::vector<std::string> sbatch_arguments(const SlurmOptions& options, const Hom
                                           const orders::WorkOrder& order) {
   const auto limit = order.job.max_wall_clock_time + kSlack;
   const auto minutes = std::chrono::ceil<std::chrono::minutes>(limit).count();
-  std::vector<std::string> arguments = {"--job-name=" + job_name(order.attempt),
+  std::vector<std::string> arguments = {"--job-name=" + request_name(order.attempt),
                                         "--comment=" + comment_of(service),
                                         fmt::format("--nodes={}", order.nodes.size()),
                                         fmt::format("--ntasks={}", order.nodes.size()),
@@ -133,7 +130,7 @@ std::vector<std::string> sbatch_arguments(const SlurmOptions& options, const Hom
   // What a cluster asks for all of its jobs stands above; the two exclude each other.
   const int gpus = order.job.gpus_per_node.value_or(0);
   if (gpus > 0 && !options.sbatch.contains("gres")) arguments.push_back(fmt::format("--gres=gpu:{}", gpus));
-  arguments.push_back(home.batch_script(order.attempt));
+  arguments.push_back(batch_file(home, order.attempt));
   return arguments;
 }
 

@@ -1,4 +1,4 @@
-#include "gyre/jobs/drivers/slurm/internal/service_place.h"
+#include "gyre/jobs/drivers/internal/service_place.h"
 
 #include <fmt/format.h>
 #include <spdlog/logger.h>
@@ -16,7 +16,7 @@
 #include "gyre/base/file.h"
 #include "gyre/jobs/orders/work_order.h"
 
-namespace gyre::jobs::drivers::slurm {
+namespace gyre::jobs::drivers {
 
 namespace fs = std::filesystem;
 
@@ -28,9 +28,16 @@ std::string first_line_of(const fs::path& file) {
   return line;
 }
 
-std::string name_of_service(const SlurmOptions& options) {
-  fs::create_directories(options.folder);
-  const fs::path file = options.folder / "name";
+std::string request_name(const std::string& attempt) { return "gyre-" + attempt; }
+
+std::string registered_name(const std::string& attempt, int node) { return fmt::format("{}-{}", attempt, node); }
+
+fs::path node_root(const EngineOptions& options, const std::string& attempt) {
+  return options.node_folder / ("gyre-" + attempt);
+}
+
+std::string name_of_service(const Home& home) {
+  const fs::path file = home.name();
   std::string name = first_line_of(file);
   if (!orders::is_plain_name(name)) {
     name = hex_of(net::make_random_key()).substr(0, 16);
@@ -39,7 +46,7 @@ std::string name_of_service(const SlurmOptions& options) {
   return name;
 }
 
-fs::path own_shared_folder(const SlurmOptions& options, const std::string& name) {
+fs::path own_shared_folder(const EngineOptions& options, const std::string& name) {
   if (options.shared_folder.empty()) return {};
   std::error_code failure;
   if (!fs::is_directory(options.shared_folder, failure)) {
@@ -54,14 +61,14 @@ fs::path own_shared_folder(const SlurmOptions& options, const std::string& name)
   return own;
 }
 
-Home home_of(const SlurmOptions& options) {
-  Home home(options.folder);
+Home made_home(const EngineOptions& options, const std::string& kind) {
+  Home home(options.folder, kind);
   fs::create_directories(home.attempts());
-  fs::permissions(home.attempts(), fs::perms::owner_all);  // Scripts hold the keys of attempts.
+  fs::permissions(home.attempts(), fs::perms::owner_all);  // Engines keep the keys of attempts there.
   return home;
 }
 
-std::string own_address(const SlurmOptions& options) {
+std::string own_address(const EngineOptions& options) {
   if (!options.address.empty()) return options.address;
   std::array<char, 256> name{};
   if (::gethostname(name.data(), name.size() - 1) != 0) throw system_error("cannot tell this host's name", errno);
@@ -70,7 +77,7 @@ std::string own_address(const SlurmOptions& options) {
 
 namespace {
 
-hub::HubOptions hub_options(const SlurmOptions& options, const net::JobKey& key, int port) {
+hub::HubOptions hub_options(const EngineOptions& options, const net::JobKey& key, int port) {
   hub::HubOptions hub;
   const std::string address = own_address(options);
   // A host's own name often leads to itself alone.
@@ -79,7 +86,7 @@ hub::HubOptions hub_options(const SlurmOptions& options, const net::JobKey& key,
   hub.key = key;
   hub.lease = options.lease;
   hub.margin = options.margin;
-  hub.longest_start = std::chrono::milliseconds(0);  // An attempt may wait in Slurm's queue for days.
+  hub.longest_start = std::chrono::milliseconds(0);  // An attempt may wait in an engine's queue for days.
   hub.logs = options.logs;
   hub.logger = options.logger;
   return hub;
@@ -87,7 +94,7 @@ hub::HubOptions hub_options(const SlurmOptions& options, const net::JobKey& key,
 
 }  // namespace
 
-std::unique_ptr<hub::Hub> make_hub(const SlurmOptions& options, const net::JobKey& key, const Home& home) {
+std::unique_ptr<hub::Hub> make_hub(const EngineOptions& options, const net::JobKey& key, const Home& home) {
   if (options.port != 0) return std::make_unique<hub::Hub>(hub_options(options, key, options.port));
   const std::string before = first_line_of(home.port());
   int port = 0;
@@ -96,11 +103,11 @@ std::unique_ptr<hub::Hub> make_hub(const SlurmOptions& options, const net::JobKe
     try {
       return std::make_unique<hub::Hub>(hub_options(options, key, port));
     } catch (const Error& error) {
-      options.logger->warn("{}; the nodes of jobs that run on Slurm look for this service there, and end their jobs",
+      options.logger->warn("{}; the nodes of jobs that run look for this service there, and end their jobs",
                            error.what());
     }
   }
   return std::make_unique<hub::Hub>(hub_options(options, key, 0));
 }
 
-}  // namespace gyre::jobs::drivers::slurm
+}  // namespace gyre::jobs::drivers

@@ -1,4 +1,4 @@
-#include "gyre/jobs/drivers/slurm/internal/strays.h"
+#include "gyre/jobs/drivers/internal/strays.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,12 +9,12 @@
 
 #include "gyre/base/clock.h"
 #include "gyre/base/error.h"
-#include "gyre/jobs/drivers/slurm/internal/script.h"
+#include "gyre/jobs/drivers/internal/service_place.h"
 #include "gyre/jobs/orders/secure_connection.h"
 #include "gyre/net/endpoint.h"
 #include "gyre/net/handshake.h"
 
-namespace gyre::jobs::drivers::slurm {
+namespace gyre::jobs::drivers {
 
 namespace {
 
@@ -33,27 +33,28 @@ bool is_alive(const Service& service) {
 
 }  // namespace
 
-std::string end_strays(const Commands& commands, const std::string& own, const std::set<std::string>& jobs,
+std::string end_strays(NodeEngine& engine, const std::string& own, const std::set<std::string>& jobs,
                        const std::set<std::string>& in_hand) {
   std::vector<std::string> left;
-  for (const ListedJob& job : commands.list()) {
-    const std::string prefix = job_name("");
-    if (is_over(job.state) || !job.name.starts_with(prefix)) continue;
-    const std::string attempt = job.name.substr(prefix.size());
+  for (const Holding& holding : engine.list()) {
+    const std::string prefix = request_name("");
+    if (holding.is_over() || !holding.name.starts_with(prefix)) continue;
+    const std::string attempt = holding.name.substr(prefix.size());
     if (!jobs.contains(orders::job_of(attempt)) || in_hand.contains(attempt)) continue;
-    const auto service = service_in(job.comment);
+    const auto& service = holding.service;
     if (service && service->name != own && is_alive(*service)) {
       left.push_back(
           fmt::format("{} ({}) is of the server that listens at {}; end that server and its jobs, or this server: both "
                       "have the same jobs",
-                      job.id, attempt, net::to_string(service->place)));
+                      holding.id, attempt, net::to_string(service->place)));
       continue;
     }
-    commands.cancel(job.id);
-    left.push_back(fmt::format("{} ({}) is being ended", job.id, attempt));
+    engine.release(holding.id);
+    left.push_back(fmt::format("{} ({}) is being ended", holding.id, attempt));
   }
   if (left.empty()) return "";
-  return fmt::format("Slurm has jobs of attempts that this server does not have: {}", fmt::join(left, ", "));
+  return fmt::format("{} has jobs of attempts that this server does not have: {}", engine.title(),
+                     fmt::join(left, ", "));
 }
 
-}  // namespace gyre::jobs::drivers::slurm
+}  // namespace gyre::jobs::drivers

@@ -1,0 +1,151 @@
+// Whatever an engine loses, delays or does twice, jobs on its nodes must behave as on any others: the suite of all
+// drivers, against a model of an engine.
+#include "gyre/jobs/drivers/engine_driver.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <fstream>
+#include <iostream>
+
+#include "gyre/base/clock.h"
+#include "gyre/base/error.h"
+#include "gyre/jobs/drivers/driver_conformance.h"
+#include "gyre/jobs/drivers/model_engine_test_support.h"
+
+namespace gyre::jobs::drivers {
+namespace {
+
+namespace fs = std::filesystem;
+
+class ModelFixture {
+ public:
+  static constexpr bool kNodesShareAFolder = false;
+
+  explicit ModelFixture(const fs::path& folder) {
+    const auto seed = static_cast<std::uint64_t>(wall_clock_us());
+    std::cout << "the model's seed is " << seed << "\n";
+    options_.folder = folder / "service";
+    options_.node_folder = folder / "local";
+    options_.logs = {.folder = folder / "service/logs"};
+    options_.address = "127.0.0.1";
+    options_.gyre = GYRE_PROGRAM;
+    options_.environment = {{"PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}};
+    options_.lease = std::chrono::milliseconds(2'000);
+    options_.margin = std::chrono::milliseconds(1'000);
+    options_.poll = std::chrono::milliseconds(20);
+    options_.outage_pause = std::chrono::milliseconds(20);
+    options_.give_up = std::chrono::seconds(5);
+    engine_ = std::make_shared<ModelEngine>(folder, options_, seed);
+    restart();
+    driver_->reattach({});
+  }
+  ~ModelFixture() {
+    driver_.reset();
+    EXPECT_TRUE(conformance::wait_until([&] { return all_ended(); }));
+    for (int host = 0; host < ModelEngine::kHosts; ++host) EXPECT_TRUE(fs::is_empty(engine_->own_folder(host)));
+  }
+  ModelFixture(const ModelFixture&) = delete;
+  ModelFixture& operator=(const ModelFixture&) = delete;
+
+  Driver& driver() { return *driver_; }
+  ModelEngine& engine() { return *engine_; }
+  std::vector<orders::NodePlace> places(int count) const {
+    std::vector<orders::NodePlace> places;
+    for (int i = 0; i < count; ++i) places.push_back(driver_->place("node-" + std::to_string(i), i + 1));
+    return places;
+  }
+  void restart() {
+    driver_.reset();
+    driver_ = std::make_unique<EngineDriver>("model", options_, engine_);
+  }
+  void kill_program(const std::string& node) const { signal_program(node, SIGKILL); }
+  /// It hangs: it neither renews its lease nor ends.
+  void lose_node(const std::string& node) const { signal_program(node, SIGSTOP); }
+
+  std::vector<std::string> processes_of(const std::string& attempt) const {
+    std::vector<std::string> found;
+    std::error_code ignored;
+    for (const auto& entry : fs::directory_iterator("/proc", ignored)) {
+      const std::string variables = conformance::content_of(entry.path() / "environ");
+      if (variables.find("GYRE_JOB_ATTEMPT=" + attempt + '\0') != std::string::npos) found.push_back(entry.path());
+    }
+    return found;
+  }
+  fs::path log_store() const { return options_.logs.folder; }
+
+ private:
+  /// The engine's host is any; the node program's name ends with the number of its place.
+  void signal_program(const std::string& node, int signal) const {
+    const std::string number = node.substr(node.rfind('-'));
+    for (int host = 0; host < ModelEngine::kHosts; ++host) {
+      for (const auto& root : fs::directory_iterator(engine_->own_folder(host))) {
+        int pid = 0;
+        std::ifstream(root.path() / "agent.lock") >> pid;
+        const std::string words = conformance::content_of("/proc/" + std::to_string(pid) + "/cmdline");
+        if (pid > 1 && words.find(number + '\0' + "--root") != std::string::npos) ::kill(pid, signal);
+      }
+    }
+  }
+
+  bool all_ended() {
+    try {
+      const std::vector<Holding> left = engine_->list();
+      for (const Holding& holding : left) {
+        if (!holding.is_over()) engine_->release(holding.id);
+      }
+      return std::ranges::all_of(left, &Holding::is_over);
+    } catch (const Error&) {
+      return false;  // It loses this, too.
+    }
+  }
+
+  EngineOptions options_;
+  std::shared_ptr<ModelEngine> engine_;
+  std::unique_ptr<EngineDriver> driver_;
+};
+
+INSTANTIATE_TYPED_TEST_SUITE_P(Model, DriverConformance, ModelFixture);
+
+using EngineJobs = DriverConformance<ModelFixture>;
+
+// A host that has failed must cost the job its attempt, not its life.
+TEST_F(EngineJobs, an_attempt_whose_nodes_the_engine_takes_away_is_lost_with_them) {
+  const WorkOrder order = this->order("taken", 2, line("touch $AZ_BATCHAI_MOUNT_ROOT/share/runs; sleep 1000"));
+  driver().submit(order);
+  EXPECT_TRUE(wait_until([&] { return exists("runs"); }));
+  fixture_->engine().take_away("gyre-" + order.attempt);
+  const auto result = wait_for_end(order.attempt);
+  ASSERT_TRUE(result.error);
+  EXPECT_THAT(result.error->message, testing::HasSubstr("the model's job"));
+  EXPECT_THAT(result.error->message, testing::HasSubstr("NODE_FAIL"));
+  EXPECT_THAT(result.lost, testing::ElementsAre("node-0", "node-1"));
+  driver().acknowledge(order.attempt);
+  expect_nothing_left(order);
+}
+
+// What the engine will never give must not be waited for.
+TEST_F(EngineJobs, a_refusal_ends_the_attempt_with_the_engines_words) {
+  const auto result = run(this->order("too-large", 4, line("true")));
+  ASSERT_TRUE(result.error);
+  EXPECT_EQ(result.error->message, "the model refuses the job: there are three hosts");
+  EXPECT_THAT(result.lost, testing::IsEmpty());
+}
+
+// Who makes a cluster on a host that cannot use the engine must learn it there, and what to do.
+TEST_F(EngineJobs, what_is_missing_is_said_with_its_remedy) {
+  EXPECT_NO_THROW(driver().check({}));
+  EXPECT_EQ(driver().most_nodes(), ModelEngine::kHosts);
+  fixture_->engine().missing = {{"there is no modeller", "hire one"}, {"there is no clay", "dig some"}};
+  try {
+    driver().check({});
+    FAIL() << "it was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    EXPECT_EQ(std::string(error.what()), "there is no modeller (hire one); there is no clay (dig some)");
+  }
+}
+
+}  // namespace
+}  // namespace gyre::jobs::drivers
