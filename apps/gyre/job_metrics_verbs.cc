@@ -75,6 +75,7 @@ metrics::Run load_job(Session& session, const JobName& job) {
   }
   const TemporaryFolder folder;
   metrics::Run all;
+  all.is_under_way = !session.get(below(path_of(job), "run", "now")).at("over").get<bool>();
   for (const auto& [place, name] : files) {
     jobs::client::download(session, job, kLogs, name, folder.path() / name);
     metrics::Run one = metrics::load_run(folder.path() / name);

@@ -29,6 +29,9 @@ using Json = nlohmann::json;
 
 double seconds(std::int64_t time_us) { return static_cast<double>(time_us) * 1e-6; }
 
+/// A NaN has a sign, which says nothing.
+std::string number_text(double value) { return std::isnan(value) ? "nan" : fmt::format("{}", value); }
+
 std::string csv_field(const std::string& text) {
   if (text.find_first_of(",\"") == std::string::npos) return text;
   std::string quoted = "\"";
@@ -45,7 +48,7 @@ Json json_of(const metrics::Run& run, std::size_t most_points) {
     }
     series.push_back({{"name", key.name}, {"rank", key.rank}, {"points", std::move(values)}});
   }
-  return {{"notes", run.notes}, {"series", std::move(series)}};
+  return {{"notes", run.notes}, {"end", metrics::end_of(run)}, {"series", std::move(series)}};
 }
 
 /// A command and a file's name are bytes, which need not be UTF-8.
@@ -94,7 +97,7 @@ Bytes events_of(const std::map<Moment, std::vector<data::Scalar>>& moments) {
   return bytes;
 }
 
-std::string short_number(double value) { return fmt::format("{:.6g}", value); }
+std::string short_number(double value) { return std::isnan(value) ? "nan" : fmt::format("{:.6g}", value); }
 
 /// The lowest and the highest number; NaN where there is none.
 std::array<double, 2> range_of(const std::vector<Point>& points) {
@@ -145,7 +148,8 @@ std::string metrics_csv(const metrics::Run& run) {
   for (const auto& [key, points] : run.series) {
     const std::string name = csv_field(key.name);
     for (const Point& point : points) {
-      text += fmt::format("{},{},{},{:.6f},{}\n", name, key.rank, point.step, seconds(point.time_us), point.value);
+      text += fmt::format("{},{},{},{:.6f},{}\n", name, key.rank, point.step, seconds(point.time_us),
+                          number_text(point.value));
     }
   }
   return text;
@@ -183,7 +187,7 @@ void export_to_tensorboard(const metrics::Run& run, const std::filesystem::path&
 }
 
 std::string metrics_summary(const metrics::Run& run) {
-  std::string text;
+  std::string text = fmt::format("{:<10} {}\n", "end", metrics::end_of(run));
   for (const auto& [key, value] : run.notes) {
     text += fmt::format("{:<10} {}\n", key, cli::printable(note_of(run, key)));
   }

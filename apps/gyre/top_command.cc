@@ -49,8 +49,8 @@ void look(metrics::FileReader& reader, Watched& run) {
 }
 
 std::string end_of(const Watched& run) {
-  if (run.overview.notes().contains("exit_code")) return "ended with exit code " + note_of(run.overview, "exit_code");
-  return run.is_over ? "cut off: `gyre run` was killed, or its disk was full" : "under way";
+  const auto code = run.overview.notes().find("exit_code");
+  return metrics::end_of(code == run.overview.notes().end() ? nullptr : &code->second, !run.is_over);
 }
 
 std::string title_of(const Watched& watched) {

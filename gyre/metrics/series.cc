@@ -37,8 +37,20 @@ struct Extremes {
 Run load_run(const std::filesystem::path& path) {
   Run run;
   Loader loader(run);
-  run.unreadable_bytes = read_metrics(path, loader);
+  FileReader reader(path, loader);
+  run.is_under_way = reader.is_written();  // First: nothing is written after this was false.
+  run.unreadable_bytes = reader.read();
   return run;
+}
+
+std::string end_of(const Run& run) {
+  const auto code = run.notes.find("exit_code");
+  return end_of(code == run.notes.end() ? nullptr : &code->second, run.is_under_way);
+}
+
+std::string end_of(const std::string* exit_code, bool is_under_way) {
+  if (exit_code != nullptr) return "ended with exit code " + *exit_code;
+  return is_under_way ? "under way" : "cut off: `gyre run` was killed, or its disk was full";
 }
 
 std::vector<Point> downsample(std::span<const Point> points, std::size_t most) {

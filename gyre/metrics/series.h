@@ -29,7 +29,12 @@ struct Run {
   std::map<std::string, std::string> notes;
   std::map<SeriesKey, std::vector<Point>> series;  ///< Each in the order in which it was logged.
   std::uint64_t unreadable_bytes = 0;              ///< Behind the first block that is cut or damaged.
+  bool is_under_way = false;                       ///< Somebody still writes the file.
 };
+
+/// "ended with exit code 0", or what else became of a run, for people.
+std::string end_of(const Run& run);
+std::string end_of(const std::string* exit_code, bool is_under_way);
 
 /// Errors as read_metrics().
 Run load_run(const std::filesystem::path& path);

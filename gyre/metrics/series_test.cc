@@ -32,6 +32,16 @@ TEST(Downsample, keeps_peaks_and_order_within_the_limit) {
   EXPECT_THAT(steps, testing::Contains(77'777));
 }
 
+// Of a run without an end people must know whether to wait.
+TEST(Run, says_how_it_ended) {
+  metrics::Run run;
+  EXPECT_EQ(end_of(run), "cut off: `gyre run` was killed, or its disk was full");
+  run.is_under_way = true;
+  EXPECT_EQ(end_of(run), "under way");
+  run.notes["exit_code"] = "3";
+  EXPECT_EQ(end_of(run), "ended with exit code 3");
+}
+
 TEST(Downsample, leaves_few_points_alone) {
   const std::vector<Point> points = {{1, 1, kNaN}, {2, 2, 0.5}};
   EXPECT_THAT(steps_of(downsample(points, 4)), testing::ElementsAre(1, 2));

@@ -90,7 +90,8 @@ void Charts::note(std::string_view key, std::string_view value) {
 }
 
 void Charts::compare_with(std::string name, metrics::Run run) {
-  ComparedRun other{.name = std::move(name), .notes = std::move(run.notes), .charts = {}};
+  std::string end = metrics::end_of(run);
+  ComparedRun other{.name = std::move(name), .notes = std::move(run.notes), .end = std::move(end), .charts = {}};
   for (auto& [key, points] : run.series) other.charts[key.name][key.rank] = std::move(points);
   others_.push_back(std::move(other));
 }
@@ -122,7 +123,7 @@ std::string Charts::index_json(const std::string& name) const {
   };
   count(own_);
   for (const ComparedRun& other : others_) {
-    runs.push_back({{"name", other.name}, {"notes", other.notes}});
+    runs.push_back({{"name", other.name}, {"notes", other.notes}, {"end", other.end}});
     count(other);
   }
   Json charts = Json::array();

@@ -49,7 +49,8 @@ class Charts : public metrics::FileVisitor {
   metrics::Run latest() const;
   /// Grows with every sample and note.
   std::uint64_t version() const { return version_; }
-  /// {"runs": [{"name", "notes"}], "charts": [{"name", "lines"}]}. The run that goes on comes first; `name`: its.
+  /// {"runs": [{"name", "notes", "end"}], "charts": [{"name", "lines"}]}. The run that goes on comes first; `name`:
+  /// its.
   std::string index_json(const std::string& name) const;
   /// {"name", "lines": [{"run", "rank", "step": […], "time": […], "value": […], "count"}]}: of each line kMostPoints at
   /// most that look the same (metrics::downsample), and one beyond each end of the range. `time` in seconds since 1970;
@@ -62,6 +63,7 @@ class Charts : public metrics::FileVisitor {
   struct ComparedRun {
     std::string name;
     std::map<std::string, std::string> notes;
+    std::string end;  ///< For people; empty: of a run that goes on.
     std::map<std::string, Lines, std::less<>> charts;
   };
 

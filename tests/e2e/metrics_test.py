@@ -208,6 +208,7 @@ gyre.log({"lag": 3}, step=1, every_rank=True)
     show = [gyre, "metrics", "show", "cut.metrics"]
     cut = subprocess.run(show, cwd=tmp_path, check=True, capture_output=True, text=True)
     assert "of cut.metrics are cut off or damaged" in cut.stderr
+    assert "cut off: `gyre run` was killed" in cut.stdout
     assert "exit_code" in metrics("compare", "job.metrics", "cut.metrics")
 
 

@@ -2,7 +2,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 
-import { type Axis, type ChartData, type Line, type Run, type Source, begun, linesOf, shown, shownBytes } from "./data";
+import { type Axis, type ChartData, type Line, type Run, type Source, begun, firstStep, least, linesOf, shown, shownBytes } from "./data";
 import { Table } from "./table";
 
 export interface Look {
@@ -50,6 +50,7 @@ function optionsOf(
   width: number,
   zoomTo: (zoom: Zoom | null) => void,
   alone: (line: number) => number[],
+  first: number,
 ): uPlot.Options {
   const written = (value: number) => (name.endsWith("_bytes") ? shownBytes(value) : shown(value));
   const text = look.dark ? "#c9d1d9" : "#3b4148";
@@ -71,7 +72,7 @@ function optionsOf(
       setSelect: [
         (plot) => {
           const { left, width: selected } = plot.select;
-          if (selected < 2) return;
+          if (selected < 2 || plot.posToVal(left + selected, "x") - plot.posToVal(left, "x") < 2 ** -40 * Math.abs(plot.posToVal(left, "x"))) return;
           plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
           zoomTo({ from: plot.posToVal(left, "x"), to: plot.posToVal(left + selected, "x") });
         },
@@ -81,7 +82,7 @@ function optionsOf(
     scales: { x: { time: false }, y: { distr: look.logarithmic ? 3 : 1 } },
     axes: [axis, { ...axis, size: room, values }],
     series: [
-      { label: look.axis === "step" ? "step" : "seconds" },
+      { label: look.axis === "time" ? "seconds" : first === 0 ? "step" : `step − ${first}` },
       ...lines.map((line) => ({
         label: line.label,
         stroke: colourOf(line),
@@ -110,6 +111,7 @@ class Drawing {
   #drawn: Table = this.#table;
   #coarse: { zoom: Zoom | null; table: Table | null } | null = null;
   #smoothing = 0;
+  #first = 0;
   #frame = 0;
   #rest = 0;
 
@@ -119,7 +121,8 @@ class Drawing {
     private readonly zoomTo: (zoom: Zoom | null) => void,
   ) {}
 
-  show(lines: Line[], look: Look): void {
+  show(lines: Line[], look: Look, first: number): void {
+    this.#first = first;
     const moves = lines === this.#lines && look.smoothing !== this.#smoothing;
     this.#smoothing = look.smoothing;
     if (lines !== this.#lines) {
@@ -144,12 +147,12 @@ class Drawing {
   #draw(table: Table, look: Look): void {
     this.#drawn = table;
     const data = [table.places, ...table.fill(look.smoothing, look.logarithmic)] as uPlot.AlignedData;
-    const names = JSON.stringify(this.#lines.map((line) => line.label));
+    const names = JSON.stringify([this.#first, ...this.#lines.map((line) => line.label)]);
     if (this.#plot === null || names !== this.#names) {
       this.#plot?.destroy();
       this.#names = names;
       const alone = (line: number) => this.#drawn.alone[line] ?? [];
-      this.#plot = new uPlot(optionsOf(this.name, this.#lines, look, this.target.clientWidth, this.zoomTo, alone), data, this.target);
+      this.#plot = new uPlot(optionsOf(this.name, this.#lines, look, this.target.clientWidth, this.zoomTo, alone, this.#first), data, this.target);
     } else {
       this.#plot.setData(data, this.zoom === null);
     }
@@ -168,6 +171,8 @@ class Drawing {
     const now = this.zoom ?? extent(this.#plot.data);
     const width = now.to - now.from;
     const middle = now.from + width * (0.5 + shift);
+    // Closer, neighbouring places would be one number.
+    if (width * factor < 2 ** -40 * Math.max(Math.abs(now.from), Math.abs(now.to))) return;
     this.zoomTo({ from: middle - (width * factor) / 2, to: middle + (width * factor) / 2 });
   }
 
@@ -207,19 +212,19 @@ function useChartData(source: Source, name: string, version: number, inView: boo
 }
 
 /** The points that a selection has left out, of what is zoomed to. */
-function useDetail(source: Source, data: ChartData | null, runs: Run[], axis: Axis, zoom: Zoom | null): ChartData | null {
+function useDetail(source: Source, data: ChartData | null, runs: Run[], axis: Axis, first: number, zoom: Zoom | null): ChartData | null {
   const [detail, setDetail] = useState<{ zoom: Zoom; data: ChartData } | null>(null);
   useEffect(() => {
     const isSelection = data?.lines.some((line) => line.count > line.step.length) ?? false;
     // Runs that began at different times have no range of time in common.
     if (zoom === null || data === null || !source.live || !isSelection || (axis === "time" && runs.length > 1)) return;
-    const origin = axis === "time" ? begun(runs, data, 0) : 0;
+    const origin = axis === "time" ? begun(runs, data, 0) : first;
     const timer = setTimeout(() => {
       const range = { axis, from: zoom.from + origin, to: zoom.to + origin };
       source.chart(data.name, range).then((fine) => setDetail({ zoom, data: fine }), () => {});
     }, BEFORE_DETAIL_MS);
     return () => clearTimeout(timer);
-  }, [source, data, runs, axis, zoom]);
+  }, [source, data, runs, axis, first, zoom]);
   return detail !== null && detail.zoom === zoom ? detail.data : null;
 }
 
@@ -235,9 +240,10 @@ export function Chart({ source, name, version, runs, look }: {
   const [inView, setInView] = useState(false);
   const [zoom, setZoom] = useState<Zoom | null>(null);
   const data = useChartData(source, name, version, inView);
-  const detail = useDetail(source, data, runs, look.axis, zoom);
-  const lines = useMemo(() => (data === null ? [] : linesOf(detail ?? data, runs, look.axis)), [data, detail, runs, look.axis]);
-  const whole = useMemo(() => (data === null ? [] : linesOf(data, runs, look.axis)), [data, runs, look.axis]);
+  const first = useMemo(() => (data === null ? 0 : firstStep(data)), [data]);
+  const detail = useDetail(source, data, runs, look.axis, first, zoom);
+  const lines = useMemo(() => (data === null ? [] : linesOf(detail ?? data, runs, look.axis, first)), [data, detail, runs, look.axis, first]);
+  const whole = useMemo(() => (data === null ? [] : linesOf(data, runs, look.axis, first)), [data, runs, look.axis, first]);
 
   useEffect(() => {
     const target = place.current;
@@ -265,8 +271,8 @@ export function Chart({ source, name, version, runs, look }: {
   useEffect(() => {
     if (place.current === null || lines.length === 0 || !inView) return;
     drawing.current ??= new Drawing(name, place.current, setZoom);
-    drawing.current.show(lines, look);
-  }, [lines, look, inView]);
+    drawing.current.show(lines, look, first);
+  }, [lines, look, first, inView]);
   useEffect(() => drawing.current?.apply(zoom), [zoom, axis, logarithmic, dark]);
 
   const button = (sign: string, words: string, act: () => void, disabled = false) => (
@@ -300,8 +306,4 @@ function describe(name: string, all: Line[]): string {
   });
   const more = all.length - lines.length;
   return `${name}. ${lines.join("; ")}${more > 0 ? `; and ${more} more` : ""}`;
-}
-
-function least(values: number[]): number {
-  return values.reduce((a, b) => Math.min(a, b), Infinity);
 }

@@ -24,7 +24,7 @@ export function useSource(source: Source): State {
 
 function endOf(run: Run): string {
   const code = run.notes["exit_code"];
-  if (code === undefined) return "did not end, or goes on";
+  if (code === undefined) return run.end ?? "has not ended";
   return code === "0" ? "ended well" : `ended with exit code ${code}`;
 }
 

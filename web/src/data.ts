@@ -22,6 +22,8 @@ export interface ChartData {
 export interface Run {
   name: string;
   notes: Record<string, string>;
+  /** How it ended; none of a run that is followed here. */
+  end?: string | undefined;
 }
 
 export interface Index {
@@ -132,10 +134,24 @@ export function begun(runs: Run[], chart: ChartData, run: number): number {
   return Math.min(...chart.lines.filter((line) => line.run === run).map((line) => line.time[0] ?? Infinity));
 }
 
-export function linesOf(chart: ChartData, runs: Run[], axis: Axis): Line[] {
+/** With larger steps, such as clocks, neighbouring places of a chart would be one number. */
+const LARGEST_STEP = 2 ** 52;
+
+/** What steps are counted from. */
+export function firstStep(chart: ChartData): number {
+  const edges = chart.lines.flatMap(({ step }) => [least(step), -least(step.map((one) => -one))]).filter(Number.isFinite);
+  return edges.some((edge) => Math.abs(edge) > LARGEST_STEP) ? least(edges) : 0;
+}
+
+export function least(values: number[]): number {
+  return values.reduce((a, b) => Math.min(a, b), Infinity);
+}
+
+/** `first`: of the whole chart, of which `chart` may be a part. */
+export function linesOf(chart: ChartData, runs: Run[], axis: Axis, first: number): Line[] {
   return chart.lines.map((line) => {
     // A chart needs ascending places; a job that went on from a checkpoint repeats steps, of which the later counts.
-    const origin = axis === "time" ? begun(runs, chart, line.run) : 0;
+    const origin = axis === "time" ? begun(runs, chart, line.run) : first;
     const places = axis === "time" ? line.time : line.step;
     const points = new Map<number, Value>();
     places.forEach((place, i) => points.set(place - origin, line.value[i] ?? "NaN"));

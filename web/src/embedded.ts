@@ -24,7 +24,7 @@ export function embeddedSource(text: string): Source {
   });
   const state: State = {
     index: {
-      runs: runs.map(({ name, notes }) => ({ name, notes })),
+      runs: runs.map(({ name, notes, end }) => ({ name, notes, end })),
       charts: [...charts.values()].map(({ name, lines }) => ({ name, lines: lines.length })),
     },
     job: null,
