@@ -52,7 +52,8 @@ def main() -> int:
         (Path(scratch) / "digits").symlink_to(DIGITS)
         output = Path(scratch) / "output"
         with output.open("wb") as stream:
-            command: list[Path | str] = [BIN / "gyre", "run", "-n", "4", "--page", "--", *training]
+            options = ["-n", "4", "--page", "--timeline", "trace.json"]
+            command: list[Path | str] = [BIN / "gyre", "run", *options, "--", *training]
             job = subprocess.Popen(command, cwd=scratch, stdout=stream, stderr=stream)
         try:
             modules = Path(sys.prefix) / "browser" / "node_modules"

@@ -73,12 +73,13 @@ std::vector<std::string> with_options_for_help(std::vector<std::string> argument
 /// All verbs in C++, and the words that may come first.
 struct CommandLine {
   CLI::App app{"Gyre trains deep-learning models on many processes, from one command.", "gyre"};
-  gyre::app::RunCommand run{app,
-                            {.staging = std::make_unique<gyre::app::RunStaging>(),
-                             .write_report = [](const std::string& file,
-                                                const std::string& target) { gyre::app::write_report({file}, target); },
-                             .page = std::make_unique<gyre::app::RunPage>(),
-                             .cluster = std::make_unique<gyre::app::RunCluster>()}};
+  gyre::app::RunCommand run{
+      app,
+      {.staging = std::make_unique<gyre::app::RunStaging>(),
+       .write_report = [](const std::string& file, const std::string& target,
+                          const std::string& timeline) { gyre::app::write_report({file}, target, timeline); },
+       .page = std::make_unique<gyre::app::RunPage>(),
+       .cluster = std::make_unique<gyre::app::RunCluster>()}};
   gyre::app::JobCommand job{app};
   gyre::app::ServerCommand server{app};
   std::unique_ptr<VerbGroup> clusters = gyre::app::cluster_verbs(app);

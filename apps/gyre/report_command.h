@@ -14,11 +14,12 @@ std::string report_page(std::string_view page, std::string_view json);
 
 /// Writes the page of the runs whose metrics these files have, to a file or, where `target` is empty, to standard
 /// output. gyre::Error.
-void write_report(const std::vector<std::string>& files, const std::string& target);
+/// `timeline`: of the ranks (page::JobTimeline); empty: none.
+void write_report(const std::vector<std::string>& files, const std::string& target, const std::string& timeline = {});
 
 /// The same of runs, by their names.
 void write_report(const std::vector<metrics::Run>& runs, const std::vector<std::string>& names,
-                  const std::string& target);
+                  const std::string& target, const std::string& timeline = {});
 
 /// `gyre report`: one file of HTML with the metrics of runs.
 class ReportCommand {
@@ -31,6 +32,7 @@ class ReportCommand {
  private:
   std::vector<std::string> files_;
   std::string target_;
+  std::string timeline_;
 };
 
 }  // namespace gyre::app

@@ -20,6 +20,7 @@
 #include "gyre/base/gpus.h"
 #include "gyre/base/parse.h"
 #include "gyre/base/process.h"
+#include "gyre/base/rank_file.h"
 #include "gyre/base/reach.h"
 #include "gyre/cli/settings.h"
 #include "gyre/group/job.h"
@@ -291,7 +292,7 @@ std::vector<int> RunCommand::shown_streams(int ranks) const {
 
 void RunCommand::set_output(launch::LaunchOptions& options) const {
   options.colour = !environment_variable("NO_COLOR") && environment_variable("TERM") != "dumb";
-  if (!timeline_.empty()) options.timeline = absolute(timeline_);
+  if (!timeline_.empty()) options.timeline = is_traced_for_page() ? timeline_of_ranks() : absolute(timeline_).string();
   if (!metrics_file().empty()) options.metrics = absolute(metrics_file());
   if (!report_.empty() && absolute(report_).lexically_normal() == absolute(metrics_file()).lexically_normal()) {
     throw UsageError("--metrics and --report are the same file");
@@ -340,7 +341,11 @@ int RunCommand::run(const std::vector<std::string>& environment) {
   set_part(options);
   set_input(options, options.part ? options.part->size : options.ranks);
   const auto ranks = [&] { return start([&] { return launch::run_on_console(options); }); };
-  const auto job = [&] { return has_page ? parts_.page->around(options, ranks) : ranks(); };
+  const auto job = [&] {
+    const int code = has_page ? parts_.page->around(options, ranks) : ranks();
+    name_timeline();
+    return code;
+  };
   if (!stages) return job();
   // The hosts are not ready at the same time.
   if (options.part && variable_of(options.environment, kStartTimeout).empty()) {
@@ -352,6 +357,22 @@ int RunCommand::run(const std::vector<std::string>& environment) {
 void RunCommand::set_input(launch::LaunchOptions& options, int ranks) const {
   if (input_.empty()) return;
   options.stdin_rank = input_ == "none" ? -1 : static_cast<int>(parse_integer(input_, "--stdin", 0, ranks - 1));
+}
+
+bool RunCommand::is_traced_for_page() const {
+  if (timeline_.empty()) return false;
+  return has_rank_mark(timeline_) || (!over_hosts() && (!report_.empty() || (parts_.page && parts_.page->is_wanted())));
+}
+
+std::string RunCommand::timeline_of_ranks() const {
+  const std::string file = absolute(timeline_);
+  return has_rank_mark(file) ? file : fmt::format("{}.rank-{}", file, kRankMark);
+}
+
+void RunCommand::name_timeline() const {
+  if (!is_traced_for_page() || has_rank_mark(timeline_)) return;
+  std::error_code none;
+  std::filesystem::rename(file_of_rank(timeline_of_ranks(), 0), absolute(timeline_), none);
 }
 
 std::string RunCommand::metrics_file() const {
@@ -372,7 +393,7 @@ void RunCommand::set_service_metrics(launch::LaunchOptions& options) const {
 void RunCommand::report() const {
   if (report_.empty()) return;
   try {
-    parts_.write_report(metrics_file(), report_);
+    parts_.write_report(metrics_file(), report_, is_traced_for_page() ? timeline_of_ranks() : "");
   } catch (const Error& error) {
     fmt::print(stderr, "gyre run: no report: {}\n", error.what());  // How the job ended is more important.
   }

@@ -63,8 +63,10 @@ class JobCluster {
   virtual int run(const ClusterJob& job, const std::vector<std::string>& environment) const = 0;
 };
 
-/// Writes the page of `gyre run --report` from the file of metrics. gyre::Error.
-using WriteReport = std::function<void(const std::string& metrics, const std::string& page)>;
+/// Writes the page of `gyre run --report` from the file of metrics, and from those of timelines (with kRankMark in
+/// their name) unless that is empty. gyre::Error.
+using WriteReport =
+    std::function<void(const std::string& metrics, const std::string& page, const std::string& timeline)>;
 
 /// The verb `gyre run`, which also takes the options of torchrun and of horovodrun.
 class RunCommand {
@@ -109,6 +111,11 @@ class RunCommand {
   void set_output(launch::LaunchOptions& options) const;
   /// --metrics, or what --report needs; empty without both.
   std::string metrics_file() const;
+  /// Each rank writes a timeline, for the page or because the file is named so.
+  bool is_traced_for_page() const;
+  std::string timeline_of_ranks() const;
+  /// Gives the file of rank 0 the name that was asked for.
+  void name_timeline() const;
   /// What a job service wants of the metrics, where nobody else wants them. The ranks must not want it again.
   void set_service_metrics(launch::LaunchOptions& options) const;
   void report() const;

@@ -134,7 +134,9 @@ void RunCommand::add_own_options() {
   add("--server-hosts", server_hosts_,
       "Start the servers on these hosts instead, in turn; they need no slots, and can be hosts of -H", "HOST,…");
   add("--log-dir,--output-filename", log_dir_, "Keep each rank's output in DIR/rank-N.log", "DIR");
-  add("--timeline,--timeline-filename", timeline_, "Have rank 0 write a trace for chrome://tracing or Perfetto",
+  add("--timeline,--timeline-filename", timeline_,
+      "Have rank 0 write a trace for chrome://tracing or Perfetto; each rank with {rank} in the name, and for --page "
+      "and --report, which show them",
       "FILE");
   add("--metrics", metrics_, "Keep in FILE what the ranks log (gyre.log), exchange and use; `gyre metrics` reads it",
       "FILE");

@@ -117,6 +117,7 @@ int RunPage::around(launch::LaunchOptions& options, const std::function<int()>& 
   }
   page_options.metrics = *options.metrics;
   page_options.logs = std::filesystem::absolute(*options.log_dir);
+  if (options.timeline) page_options.timeline = *options.timeline;
   page_options.files = page_files();
   page::RunPage page(page_options);
   page_options.others.clear();

@@ -10,9 +10,12 @@
 #include <utility>
 
 #include "gyre/base/bytes.h"
+#include "gyre/base/rank_file.h"
 #include "gyre/collectives/collectives.h"
 #include "gyre/collectives/select.h"
 #include "gyre/engine/internal/channels.h"
+#include "gyre/engine/internal/clock_offset.h"
+#include "gyre/engine/internal/lane_work.h"
 #include "gyre/engine/internal/open/board.h"
 #include "gyre/engine/internal/open/coordinator_service.h"
 #include "gyre/engine/internal/open/negotiation_tree.h"
@@ -28,6 +31,7 @@ namespace gyre::engine {
 namespace {
 
 constexpr std::chrono::seconds kLinkTimeout{60};
+constexpr std::chrono::seconds kLongestClockMeasurement{5};
 
 EngineOptions with_waits(EngineOptions options) {
   if (!options.waits) options.waits = make_process_waits();
@@ -103,6 +107,7 @@ class Engine::Implementation {
   std::unique_ptr<Join> begin_join(const JoinOptions& options);
   void shutdown();
   Timeline& own_timeline() const;
+  void start_own_timeline(const std::filesystem::path& path, bool mark_cycles);
   std::uint64_t next_exchange() { return ++exchanges_; }
   internal::Agreements& agreements() { return open_lane_->agreements(); }
 
@@ -150,9 +155,7 @@ Engine::Implementation::Implementation(group::Group& group, EngineOptions option
       logger_(std::move(logger)),
       own_timeline_(timeline ? nullptr : std::make_shared<Timeline>(logger_)),
       timeline_(timeline ? *std::move(timeline) : TimelineRows(own_timeline_)) {
-  if (own_timeline_ && group_.rank() == 0 && !options_.timeline.empty()) {
-    own_timeline_->start(options_.timeline, options_.timeline_mark_cycles);
-  }
+  if (own_timeline_ && !options_.timeline.empty()) start_own_timeline(options_.timeline, options_.timeline_mark_cycles);
   const auto place = internal::negotiation_place(group_.topology().hosts(), group_.rank(), options_.negotiation_arity);
   const int parent = place.children.empty() ? place.parent : group_.rank();
   open_lane_ = std::make_unique<internal::OpenLane>(group_, take_place(place), parent, joins_, *plans_, timeline_,
@@ -206,7 +209,11 @@ Handle Engine::Implementation::run_or_submit(Request request) {
       }
       ~Release() { now(); }
     } release{*open_lane_, request.name};
+    const auto began = SteadyClock::now();
     if (auto result = board_->try_run(request)) {
+      timeline_.add(
+          internal::kProgramRow,
+          {.name = internal::kWaitPhase, .began = began, .lasted = SteadyClock::now() - began, .detail = request.name});
       const Handle done;
       done.complete(std::move(*result));
       return done;
@@ -316,6 +323,20 @@ Timeline& Engine::Implementation::own_timeline() const {
   throw Error(ErrorCode::kInvalidArgument, "a process set is traced in the job's timeline; start and stop that one");
 }
 
+/// Rank 0's, or everybody's where each has a file of its own.
+void Engine::Implementation::start_own_timeline(const std::filesystem::path& path, bool mark_cycles) {
+  const bool is_for_all = has_rank_mark(path);
+  if (group_.rank() != 0 && !is_for_all) return;
+  const group::Member& self = group_.topology().self();
+  own_timeline_->start(file_of_rank(path, self.rank_in_job.value_or(self.rank)), mark_cycles);
+  if (!is_for_all) return;
+  std::string detail = fmt::format("host {} id {}", self.host_name, self.host_id);
+  if (const auto offset = internal::clock_offset(group_, kLongestClockMeasurement)) {
+    detail += fmt::format(" ahead {}", offset->count());
+  }
+  own_timeline_->add("gyre: clock", {.name = "CLOCK", .began = SteadyClock::now(), .detail = std::move(detail)});
+}
+
 void Engine::Implementation::shutdown() {
   const MutexLock lock(shutdown_mutex_);
   if (std::exchange(shut_down_, true)) return;
@@ -384,8 +405,8 @@ int Engine::join(const JoinOptions& options) {
 void Engine::shutdown() { implementation_->shutdown(); }
 
 void Engine::start_timeline(const std::filesystem::path& path, bool mark_cycles) {
-  Timeline& timeline = implementation_->own_timeline();
-  if (implementation_->group_.rank() == 0) timeline.start(path, mark_cycles);
+  implementation_->own_timeline();
+  implementation_->start_own_timeline(path, mark_cycles);
 }
 
 void Engine::stop_timeline() { implementation_->own_timeline().stop(); }

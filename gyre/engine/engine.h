@@ -84,7 +84,7 @@ class Engine {
   /// gradient).
   void shutdown();
 
-  /// Rank 0 writes `path`, the others nothing. Error(kInvalidArgument) in a process set: its rows stand in the job's.
+  /// Rank 0 writes `path`, or each rank if it has a kRankMark. Error(kInvalidArgument) in a process set: see the job's.
   void start_timeline(const std::filesystem::path& path, bool mark_cycles);
   void stop_timeline();
   /// Whether this rank writes a timeline now.

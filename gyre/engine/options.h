@@ -39,7 +39,7 @@ struct ProgramThread {
 struct EngineOptions {
   /// Largest bucket, but see largest_bucket_bytes; 0: every tensor travels alone.
   std::size_t fusion_bytes = kDefaultFusionBytes;
-  std::filesystem::path timeline;     ///< Rank 0 writes a Chrome trace there; empty: none.
+  std::filesystem::path timeline;     ///< Rank 0 writes a Chrome trace there (engine.h); empty: none.
   bool timeline_mark_cycles = false;  ///< Adds CYCLE_START instants: one whenever the ranks have agreed on what to do.
   /// An operation, or the end of a plan's step, that some ranks wait for this long is reported by rank 0, with where
   /// each rank is; 0: never.

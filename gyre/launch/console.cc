@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "gyre/base/error.h"
+#include "gyre/base/rank_file.h"
 #include "gyre/base/trace_file.h"
 #include "gyre/launch/internal/console_run.h"
 #include "gyre/launch/internal/job_metrics.h"
@@ -18,7 +19,7 @@ namespace gyre::launch {
 
 namespace {
 
-/// Only rank 0 writes it, some time after the start; every rank would then fail with it.
+/// Rank 0 writes it, or each rank its own, some time after the start; every rank would then fail with it.
 void ensure_can_write(const std::filesystem::path& file) {
   std::error_code none;
   const bool there = std::filesystem::exists(file, none);
@@ -26,6 +27,12 @@ void ensure_can_write(const std::filesystem::path& file) {
   int failure = ::access(target.c_str(), there ? W_OK : W_OK | X_OK) == 0 ? 0 : errno;
   if (std::filesystem::is_directory(file, none)) failure = EISDIR;
   if (failure != 0) throw system_error(fmt::format("cannot write the timeline {}", file.string()), failure);
+}
+
+/// Their ranks may have been killed in the middle of a write; they may also never have begun.
+void complete_timelines(const std::filesystem::path& timeline, const OwnRanks& own, int ranks) {
+  const int files = has_rank_mark(timeline) ? ranks : 1;
+  for (int i = 0; i < files; ++i) static_cast<void>(complete_trace_file(file_of_rank(timeline, own.at(i))));
 }
 
 /// Tells both; either may be null.
@@ -74,7 +81,9 @@ void check(const LaunchOptions& options, const OwnRanks& own) {
     find_command(options.command.front(), variable_of(options.environment, "PATH"));
   }
   ensure_open_files(options.ranks);
-  if (options.timeline && own.contains(0)) ensure_can_write(*options.timeline);
+  if (options.timeline && (own.contains(0) || has_rank_mark(*options.timeline))) {
+    ensure_can_write(file_of_rank(*options.timeline, own.at(0)));
+  }
 }
 
 }  // namespace
@@ -99,8 +108,7 @@ LaunchResult run_on_console(const LaunchOptions& options) {
     watchers.restarting(restarts + 1);
   }
   if (metrics) metrics->finish(result.exit_code);
-  // Rank 0 may have been killed in the middle of a write; it may also never have begun.
-  if (options.timeline) static_cast<void>(complete_trace_file(*options.timeline));
+  if (options.timeline) complete_timelines(*options.timeline, own, options.ranks);
   return result;
 }
 

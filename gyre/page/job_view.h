@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "gyre/base/file.h"
@@ -16,10 +17,11 @@ class JobView {
  public:
   /// What has changed is what has another number than before.
   struct Versions {
-    std::uint64_t job = 0;      ///< Of job_json().
-    std::uint64_t metrics = 0;  ///< Of index_json() and chart_json().
-    bool is_over = false;       ///< Nothing changes any more.
-    bool is_closed = false;     ///< It can soon not be asked any more: streams end.
+    std::uint64_t job = 0;       ///< Of job_json().
+    std::uint64_t metrics = 0;   ///< Of index_json() and chart_json().
+    std::uint64_t timeline = 0;  ///< Of timeline_json(); 0: there is none.
+    bool is_over = false;        ///< Nothing changes any more.
+    bool is_closed = false;      ///< It can soon not be asked any more: streams end.
   };
 
   virtual ~JobView() = default;
@@ -29,6 +31,8 @@ class JobView {
   /// As Charts.
   virtual std::shared_ptr<const std::string> index_json() = 0;
   virtual std::shared_ptr<const std::string> chart_json(const std::string& name, const ChartRange& range) = 0;
+  /// As JobTimeline. HttpError(404) without one.
+  virtual std::string timeline_json(std::optional<std::int64_t> from_us, std::optional<std::int64_t> to_us);
   /// The latest values, in Prometheus's text format.
   virtual std::string prometheus_text() = 0;
   /// By rank: how many bytes its log has.

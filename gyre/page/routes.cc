@@ -27,6 +27,7 @@ using net::http::Route;
 using net::http::Router;
 
 constexpr std::chrono::milliseconds kPollInterval{250};
+constexpr std::int64_t kFarthestUs = std::int64_t{1} << 60;
 constexpr std::string_view kShell = R"(<!doctype html>
 <html lang="en">
 <head>
@@ -62,6 +63,10 @@ class LiveFeed : public net::http::EventFeed {
     if (sent_metrics_ != now.metrics) {
       batch.events.push_back({.id = {}, .name = "metrics", .data = std::to_string(now.metrics)});
     }
+    if (now.timeline > 0 && sent_timeline_ != now.timeline) {
+      batch.events.push_back({.id = {}, .name = "timeline", .data = std::to_string(now.timeline)});
+    }
+    sent_timeline_ = now.timeline;
     sent_job_ = now.job;
     sent_metrics_ = now.metrics;
     nlohmann::json grown = nlohmann::json::object();
@@ -81,6 +86,7 @@ class LiveFeed : public net::http::EventFeed {
   std::shared_ptr<JobView> job_;
   std::optional<std::uint64_t> sent_job_;
   std::optional<std::uint64_t> sent_metrics_;
+  std::uint64_t sent_timeline_ = 0;
   std::map<int, std::uint64_t> sent_logs_;
 };
 
@@ -120,6 +126,18 @@ Response chart_answer(JobView& job, const Request& request) {
   const std::string* name = request.query("name");
   if (name == nullptr) throw HttpError(400, "MissingParameter", "'name' says which chart is wanted", "name");
   return net::http::json_response(200, *job.chart_json(*name, range_in(request)));
+}
+
+Response timeline_answer(JobView& job, const Request& request) {
+  const auto bound = [&request](std::string_view name) -> std::optional<std::int64_t> {
+    const std::string* text = request.query(name);
+    if (text == nullptr) return std::nullopt;
+    const auto number = parse<std::int64_t>(*text);
+    if (number && std::abs(*number) <= kFarthestUs) return number;
+    throw HttpError(400, "InvalidParameter", fmt::format("'{}' is '{}', which is not a time", name, *text),
+                    std::string(name));
+  };
+  return net::http::json_response(200, job.timeline_json(bound("from"), bound("to")));
 }
 
 Response now_answer(JobView& job) {
@@ -163,6 +181,10 @@ Response refusal(const HttpError& error) {
 
 }  // namespace
 
+std::string JobView::timeline_json(std::optional<std::int64_t>, std::optional<std::int64_t>) {
+  throw HttpError(404, "TimelineNotFound", "the ranks of this job write no timeline", "timeline");
+}
+
 void add_job_routes(Router& router, const std::string& prefix, const FindJob& find, const Guard& guard, bool open) {
   const auto add = [&](const std::string& path, std::vector<std::string> query, auto answer) {
     router.add({.method = Method::kGet,
@@ -176,6 +198,8 @@ void add_job_routes(Router& router, const std::string& prefix, const FindJob& fi
   add("/index", {}, [](const Job& job, const Request&) { return net::http::json_response(200, *job->index_json()); });
   add("/chart", {"name", "axis", "from", "to"},
       [](const Job& job, const Request& request) { return chart_answer(*job, request); });
+  add("/timeline", {"from", "to"},
+      [](const Job& job, const Request& request) { return timeline_answer(*job, request); });
   add("/metrics", {}, [](const Job& job, const Request&) {
     return text_answer(job->prometheus_text(), "text/plain; version=0.0.4; charset=utf-8");
   });

@@ -102,7 +102,8 @@ std::string cookie_name() { return fmt::format("gyre-page-{}", ::getpid()); }
 
 /// `answer`: closed when the launcher has its answer.
 void serve(const RunPageOptions& options, int news, UniqueFd& answer) {
-  auto view = std::make_shared<internal::RunView>(options.name, options.metrics, options.logs, options.others);
+  auto view = std::make_shared<internal::RunView>(options.name, options.metrics, options.logs, options.others,
+                                                  options.timeline);
   Access access(cookie_name());
   const Guard guard = [&access](net::http::Handler handler) { return access.guarded(std::move(handler)); };
   net::http::Router router;

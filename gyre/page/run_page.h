@@ -25,6 +25,7 @@ struct RunPageOptions {
   std::filesystem::path logs{};                              ///< Its folder of logs.
   std::optional<std::filesystem::path> remove_at_end{};      ///< A folder that goes with the page.
   std::vector<std::pair<std::string, metrics::Run>> others;  ///< Earlier runs to compare with, and their names.
+  std::filesystem::path timeline{};                          ///< Of each rank (JobTimeline); empty: none.
   PageFiles files{};
   /// How long those who look have for fetching the end of the job.
   std::chrono::milliseconds farewell{10'000};

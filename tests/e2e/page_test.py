@@ -20,6 +20,8 @@ MODULES = Path(sys.prefix) / "browser" / "node_modules"
 MARKUP = "<img src=x onerror=document.title=1>"
 CHECKS = re.findall(r"^  async (\w+)\(\)", SCRIPT.read_text(encoding="utf-8"), re.MULTILINE)
 LOST = "a_lost_connection_is_said"
+TIMELINE_SCRIPT = SCRIPT.with_name("timeline_checks.mjs")
+TIMELINE_CHECKS = re.findall(r"^  async (\w+)\(\)", TIMELINE_SCRIPT.read_text(encoding="utf-8"), re.MULTILINE)
 
 TRAINING = f"""
 import os, time, gyre
@@ -33,17 +35,22 @@ for step in range(100_000):
 """
 
 
+def link_of(job: Job) -> str:
+    """What the launcher has printed."""
+    link = re.compile(r"the page of this job, for one browser: (\S+)")
+    wait_until("the link", lambda: link.search(job.stderr) is not None)
+    found = link.search(job.stderr)
+    assert found is not None
+    return found[1]
+
+
 def started(gyre: Path, folder: Path) -> tuple[Job, str]:
     """A job, and the link to its page."""
     (folder / "tmp").mkdir()
     environment = {"PYTHONPATH": str(ROOT / "python"), "TMPDIR": str(folder / "tmp")}
     command = [str(gyre), "run", "-n", "2", "--page", "--", sys.executable, "-c", TRAINING, MARKUP]
     job = Job(command, folder, environment, timeout=60)
-    link = re.compile(r"the page of this job, for one browser: (\S+)")
-    wait_until("the link", lambda: link.search(job.stderr) is not None)
-    found = link.search(job.stderr)
-    assert found is not None
-    return job, found[1]
+    return job, link_of(job)
 
 
 def browse(link: str, environment: dict[str, str]) -> dict[str, str | None]:
@@ -87,5 +94,40 @@ def test_a_lost_connection_is_said(gyre: Path, tmp_path: Path) -> None:
     try:
         assert browse(link, {"LAUNCHER": str(job.process.pid)}) == {LOST: None}
         wait_until("nothing is left of the job", lambda: not job.processes() and not list((tmp_path / "tmp").iterdir()))
+    finally:
+        job.end()
+
+
+TRACED = """
+import os, time, torch
+import gyre.torch as hvd
+hvd.init()
+model = torch.nn.Linear(256, 256)
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+done = torch.zeros(1)
+while done.item() == 0:
+    if hvd.rank() == 1:
+        time.sleep(0.005)
+    optimizer.zero_grad()
+    model(torch.ones(8, 256)).sum().backward()
+    optimizer.step()
+    done = hvd.allreduce(torch.tensor([float(os.path.exists("stop"))]), name="done", op=hvd.Sum)
+"""
+
+
+def test_the_timeline_of_all_ranks_is_on_the_page(gyre: Path, tmp_path: Path) -> None:
+    """The checks of tests/browser/timeline_checks.mjs, on one training of two ranks."""
+    environment = {"PYTHONPATH": str(ROOT / "python")}
+    options = ["--page", "--timeline", "trace.json", "--report", "report.html"]
+    job = Job([str(gyre), "run", "-n", "2", *options, "--", sys.executable, "-c", TRACED], tmp_path, environment, 60)
+    try:
+        link = link_of(job)
+        words = [TIMELINE_SCRIPT, MODULES, link, tmp_path / "stop", tmp_path / "report.html"]
+        done = subprocess.run(["node", *words], capture_output=True, text=True, timeout=120, check=False)
+        found = {each["check"]: each["problem"] for each in map(json.loads, done.stdout.splitlines())}
+        assert found == dict.fromkeys(TIMELINE_CHECKS), done.stderr
+        assert job.wait() == 0, job.stderr
+        assert sorted(path.name for path in tmp_path.glob("trace.json*")) == ["trace.json", "trace.json.rank-1"]
+        assert "WAIT_FOR_EXCHANGE" in {event.get("name") for event in json.loads((tmp_path / "trace.json").read_text())}
     finally:
         job.end()

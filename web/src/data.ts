@@ -1,6 +1,8 @@
 // The one interface of the page to its data. It has two sources: what `gyre report` has put into the file (embedded.ts),
 // and the routes of a job that runs (live.ts).
 
+import type { TimelineData, View } from "./timeline_data";
+
 export type Value = number | "NaN" | "Infinity" | "-Infinity";
 
 /** One line of a chart: the same number of places, times (seconds since 1970) and values. */
@@ -94,6 +96,8 @@ export interface State {
   logs: ReadonlyMap<number, number>;
   /** Another number when charts have changed. */
   metrics: number;
+  /** The same of the timeline; 0: there is none. */
+  timeline: number;
   connection: Connection;
 }
 
@@ -106,6 +110,10 @@ export interface Source {
   kept(name: string): ChartData | null;
   /** The newest, of all or of a range in detail. Fails where the job cannot be asked. */
   chart(name: string, range?: Range): Promise<ChartData>;
+  /** What is known of the timeline at once. */
+  keptTimeline(): TimelineData | null;
+  /** The newest, of all (null) or of a view in detail. Fails where the job cannot be asked. */
+  timeline(view: View | null): Promise<TimelineData>;
   /** Bytes `from` to `to` (exclusive) of a rank's log, or as many as there are; `at`: where they begin. */
   log(rank: number, from: number, to: number): Promise<{ at: number; bytes: Uint8Array }>;
   /** A link for another browser. */

@@ -1,12 +1,13 @@
 // The runs that `gyre report` has put into the page: nothing changes, and nothing is asked.
 import type { ChartData, Run, Source, State, Value } from "./data";
+import type { TimelineData } from "./timeline_data";
 
 interface EmbeddedRun extends Run {
   series: { name: string; rank: number; points: [step: number, time: number, value: Value][] }[];
 }
 
 export function embeddedSource(text: string): Source {
-  const runs = (JSON.parse(text) as { runs: EmbeddedRun[] }).runs;
+  const { runs, timeline = null } = JSON.parse(text) as { runs: EmbeddedRun[]; timeline?: TimelineData };
   const charts = new Map<string, ChartData>();
   runs.forEach((each, run) => {
     for (const { name, rank, points } of each.series) {
@@ -30,6 +31,7 @@ export function embeddedSource(text: string): Source {
     job: null,
     logs: new Map(),
     metrics: 0,
+    timeline: timeline === null ? 0 : 1,
     connection: "embedded",
   };
   const none = () => Promise.reject(new Error("a report has charts only"));
@@ -40,6 +42,8 @@ export function embeddedSource(text: string): Source {
     watch: () => () => {},
     kept,
     chart: (name) => Promise.resolve(kept(name) ?? { name, lines: [] }),
+    keptTimeline: () => timeline,
+    timeline: none,
     log: none,
     newLink: none,
   };

@@ -1,6 +1,7 @@
 // A job that runs, by the routes of gyre/page/routes.h: that of `gyre run --page`, which sends what is new, or one of a
 // job server, which is asked again and again. What has come stays when the job can no longer be asked.
 import { type ChartData, type Connection, type Index, type Job, type Range, type Source, type State, isOver } from "./data";
+import type { TimelineData, View } from "./timeline_data";
 
 const POLL_MS = 2_000;
 /** Of a job that is over: it may be tried again. */
@@ -19,9 +20,10 @@ interface Piece {
 
 abstract class RoutesSource implements Source {
   readonly live = true;
-  #state: State = { index: { runs: [], charts: [] }, job: null, logs: new Map(), metrics: 0, connection: "connecting" };
+  #state: State = { index: { runs: [], charts: [] }, job: null, logs: new Map(), metrics: 0, timeline: 0, connection: "connecting" };
   #watchers = new Set<() => void>();
   #charts = new Map<string, ChartData>();
+  #timeline: TimelineData | null = null;
   protected readonly lastLogs = new Map<number, Piece>();
   /** Whose log was read last. */
   protected shown = 0;
@@ -58,6 +60,17 @@ abstract class RoutesSource implements Source {
     const chart = (await (await this.ask(`/chart?${query.toString()}`)).json()) as ChartData;
     if (range === undefined) this.#charts.set(name, chart);
     return chart;
+  }
+
+  keptTimeline(): TimelineData | null {
+    return this.#timeline;
+  }
+
+  async timeline(view: View | null): Promise<TimelineData> {
+    const query = view === null ? "" : `?from=${view.from}&to=${view.to}`;
+    const data = (await (await this.ask(`/timeline${query}`)).json()) as TimelineData;
+    if (view === null) this.#timeline = data;
+    return data;
   }
 
   async log(rank: number, from: number, to: number): Promise<Piece> {
@@ -120,6 +133,7 @@ class LiveSource extends RoutesSource {
       this.#events.addEventListener(name, (event) => take((event as MessageEvent<string>).data));
     on("job", (data) => this.#takeJob(JSON.parse(data) as Job));
     on("metrics", (data) => void this.takeMetrics(Number(data)));
+    on("timeline", (data) => this.change({ timeline: Number(data) }));
     on("logs", (data) => this.takeLogs(JSON.parse(data) as Record<string, number>));
     this.#events.onopen = () => this.change({ connection: "live" });
     this.#events.onerror = () => this.#lose();
@@ -153,7 +167,8 @@ class LiveSource extends RoutesSource {
     await this.fetchIndex(this.state().metrics + 1);
     const all = job.ranks.slice(0, MOST_LAST_LOGS).map(({ rank }) => this.#keepLog(rank, LAST_BYTES));
     const charts = this.state().index.charts.map(({ name }) => this.chart(name));
-    const fetched = await Promise.allSettled([...all, ...charts]);
+    const timeline = this.state().timeline > 0 ? [this.timeline(null)] : [];
+    const fetched = await Promise.allSettled([...all, ...charts, ...timeline]);
     const first = new Set([this.shown, job.first_failed_rank ?? this.shown]);
     fetched.push(...(await Promise.allSettled([...first].map((rank) => this.#keepLog(rank, LAST_BYTES_SHOWN)))));
     return fetched.every(({ status }) => status === "fulfilled");

@@ -11,6 +11,7 @@ import { Log } from "./log";
 import { type ReadLog, findInLog } from "./log_window";
 import { Ranks, verdict } from "./ranks";
 import { Service } from "./service";
+import { Timeline } from "./timeline";
 import "./style.css";
 
 function Report({ source }: { source: Source }) {
@@ -23,6 +24,7 @@ function Report({ source }: { source: Source }) {
         <h1>{runs.length === 1 ? "Run" : `${runs.length} runs`}</h1>
         <div class="runs">{runs.map((run) => <RunCard key={run.name} run={run} />)}</div>
       </header>
+      {state.timeline > 0 && <Timeline source={source} state={state} />}
       <Charts source={source} state={state} choice={choice} change={change} />
     </main>
   );
@@ -162,6 +164,7 @@ function Live({ source }: { source: Source }) {
         </div>
         <RankLog key={selected} source={source} state={state} rank={selected} failed={failed} at={choice.at} change={change} />
       </div>
+      {state.timeline > 0 && <Timeline source={source} state={state} />}
       <Charts source={source} state={state} choice={choice} change={change} />
       <details class="facts">
         <summary>{state.index.runs.length > 1 ? "The runs" : "The run"}</summary>

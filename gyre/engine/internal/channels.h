@@ -10,6 +10,7 @@ constexpr std::uint64_t kOpenLaneChannel = 2;
 constexpr std::uint64_t kBoardChannel = 3;
 constexpr std::uint64_t kBoardMemoryChannel = 4;
 constexpr std::uint64_t kPointToPointChannel = 8;
+constexpr std::uint64_t kClockChannel = 14;
 constexpr std::uint64_t kExplainChannel = 15;
 constexpr std::uint64_t kFirstPlanChannel = 16;  ///< Rank 0's plan p, from 0, has the channel 16 + p.
 

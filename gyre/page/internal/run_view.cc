@@ -41,12 +41,13 @@ class RunView::Visitor : public metrics::FileVisitor {
 };
 
 RunView::RunView(std::string name, std::filesystem::path metrics, std::filesystem::path logs,
-                 std::vector<std::pair<std::string, metrics::Run>> others)
+                 std::vector<std::pair<std::string, metrics::Run>> others, std::filesystem::path timeline)
     : metrics_file_(std::move(metrics)),
       logs_(std::move(logs)),
       job_(std::move(name), Charts::Limits{}),
       visitor_(std::make_unique<Visitor>(job_.overview, job_.charts)) {
   for (auto& [other, run] : others) job_.charts.compare_with(std::move(other), std::move(run));
+  if (!timeline.empty()) timeline_.emplace(std::move(timeline));
   versions_.job = 1;
   versions_.metrics = 1;
 }
@@ -79,6 +80,7 @@ void RunView::read_files() {
     const std::uint64_t before = std::exchange(bytes, size_of_log(rank));
     if (before == 0 && bytes > 0) ++versions_.job;  // It has begun.
   }
+  read_timeline();
   if (metrics_are_unreadable_ || job_.state.ranks().empty()) return;  // Until then an earlier job's file may lie there.
   try {
     if (!reader_) reader_ = std::make_unique<metrics::FileReader>(metrics_file_, *visitor_);
@@ -93,6 +95,22 @@ void RunView::read_files() {
   metrics_told_ = now;
   ++versions_.metrics;
   ++versions_.job;  // It has the latest of the numbers.
+}
+
+void RunView::read_timeline() {
+  if (!timeline_) return;
+  for (const int rank : job_.state.ranks()) timeline_->add_rank(rank);
+  const bool is_last = job_.state.is_over();
+  // The last of it without a bound: there is no later look.
+  while (timeline_->read()) {
+    timeline_is_new_ = true;
+    if (!is_last) break;
+  }
+  const auto now = SteadyClock::now();
+  if (!timeline_is_new_ || (now - timeline_told_ < kBetweenTellings && !is_last)) return;
+  timeline_is_new_ = false;
+  timeline_told_ = now;
+  ++versions_.timeline;
 }
 
 void RunView::end() {
@@ -145,6 +163,11 @@ std::shared_ptr<const std::string> RunView::index_json() {
 std::shared_ptr<const std::string> RunView::chart_json(const std::string& name, const ChartRange& range) {
   const MutexLock lock(mutex_);
   return job_.chart_json(name, range, versions_.metrics);
+}
+
+std::string RunView::timeline_json(std::optional<std::int64_t> from_us, std::optional<std::int64_t> to_us) {
+  const MutexLock lock(mutex_);
+  return timeline_ ? timeline_->json(from_us, to_us) : JobView::timeline_json(from_us, to_us);
 }
 
 std::string RunView::prometheus_text() {

@@ -12,6 +12,7 @@
 #include "gyre/base/thread_annotations.h"
 #include "gyre/page/internal/job_texts.h"
 #include "gyre/page/job_view.h"
+#include "gyre/page/rank_timeline.h"
 
 namespace gyre::page::internal {
 
@@ -19,9 +20,9 @@ namespace gyre::page::internal {
 /// any number look at it.
 class RunView : public JobView {
  public:
-  /// `others`: earlier runs to compare with, and their names.
+  /// `others`: earlier runs to compare with, and their names. `timeline`: of each rank; empty: none.
   RunView(std::string name, std::filesystem::path metrics, std::filesystem::path logs,
-          std::vector<std::pair<std::string, metrics::Run>> others);
+          std::vector<std::pair<std::string, metrics::Run>> others, std::filesystem::path timeline);
   ~RunView() override;
 
   void hear(const News& news) GYRE_EXCLUDES(mutex_);
@@ -40,6 +41,7 @@ class RunView : public JobView {
   std::shared_ptr<const std::string> job_json() override;
   std::shared_ptr<const std::string> index_json() override;
   std::shared_ptr<const std::string> chart_json(const std::string& name, const ChartRange& range) override;
+  std::string timeline_json(std::optional<std::int64_t> from_us, std::optional<std::int64_t> to_us) override;
   std::string prometheus_text() override;
   std::map<int, std::uint64_t> log_sizes() override;
   UniqueFd open_log(int rank) override;
@@ -52,6 +54,7 @@ class RunView : public JobView {
   std::filesystem::path log_of(int rank) const;
   std::uint64_t size_of_log(int rank) const;
   void read_files() GYRE_REQUIRES(mutex_);
+  void read_timeline() GYRE_REQUIRES(mutex_);
 
   const std::filesystem::path metrics_file_;
   const std::filesystem::path logs_;
@@ -63,6 +66,9 @@ class RunView : public JobView {
   Versions versions_ GYRE_GUARDED_BY(mutex_);
   std::uint64_t metrics_seen_ GYRE_GUARDED_BY(mutex_) = 0;
   SteadyClock::time_point metrics_told_ GYRE_GUARDED_BY(mutex_);
+  std::optional<JobTimeline> timeline_ GYRE_GUARDED_BY(mutex_);
+  SteadyClock::time_point timeline_told_ GYRE_GUARDED_BY(mutex_);
+  bool timeline_is_new_ GYRE_GUARDED_BY(mutex_) = false;
   int viewers_ GYRE_GUARDED_BY(mutex_) = 0;
   std::optional<SteadyClock::time_point> opened_ GYRE_GUARDED_BY(mutex_);
 };

@@ -17,6 +17,7 @@
 #include "gyre/collectives/copy_bytes.h"
 #include "gyre/engine/internal/channels.h"
 #include "gyre/engine/internal/failure.h"
+#include "gyre/engine/internal/lane_work.h"
 #include "gyre/engine/internal/open/executor.h"
 
 namespace gyre::engine::internal {
@@ -309,6 +310,7 @@ Result Board::run(const Request& request) {
   if (traced) timeline_.begin(request.name, phase_name(request.signature.kind));
   Result result;
   try {
+    const LaneWork work(lane_, timeline_, "gyre: synchronous calls");
     result = fits_on_board(request) ? run_on_board(request) : run_in_lane(request);
   } catch (const Error& error) {
     fail(request, error);

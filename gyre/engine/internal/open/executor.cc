@@ -11,6 +11,7 @@
 #include "gyre/base/check.h"
 #include "gyre/collectives/copy_bytes.h"
 #include "gyre/collectives/select.h"
+#include "gyre/engine/internal/lane_work.h"
 
 namespace gyre::engine::internal {
 
@@ -152,6 +153,7 @@ void Executor::log_choice(const Request& first, std::size_t size_bytes, collecti
 }
 
 void Executor::allreduce_alone(const Request& request, int average_over) {
+  const LaneWork work(lane_, timeline_, kOpenRow);
   copy_counted(request.output, request.input);
   timeline_.begin(request.name, "GYRE_ALLREDUCE");
   const auto algorithm = collectives::allreduce(lane_, request.output, reduction_of(request.signature, average_over),
@@ -168,6 +170,7 @@ void Executor::copy_counted(std::span<std::byte> to, std::span<const std::byte> 
 }
 
 void Executor::allreduce_fused(const std::vector<Pending>& pending, int average_over) {
+  const LaneWork work(lane_, timeline_, kOpenRow);
   // Element-wise work does not care where one tensor ends and the next begins, so they stand without gaps.
   std::size_t total_bytes = 0;
   for (const Pending& one : pending) total_bytes += one.request.input.size();
@@ -195,6 +198,7 @@ void Executor::allreduce_fused(const std::vector<Pending>& pending, int average_
 }
 
 void Executor::broadcast(const Request& request) {
+  const LaneWork work(lane_, timeline_, kOpenRow);
   if (lane_.rank() == request.signature.root) copy(request.output, request.input);
   timeline_.begin(request.name, "GYRE_BROADCAST");
   collectives::broadcast(lane_, request.output, request.signature.root);
@@ -213,6 +217,7 @@ Result Executor::run_one(const Request& request, RowsOfRank rows, int average_ov
   const auto output = place_result(request, rows, lane_.rank(), result);
   timeline_.end(request.name);
   timeline_.begin(request.name, phase_of(signature.kind));
+  const LaneWork work(lane_, timeline_, kOpenRow);
   switch (signature.kind) {
     case OperationKind::kAllgather:
       collectives::allgather(lane_, request.input, in_bytes(rows.received, row_size_bytes), output);

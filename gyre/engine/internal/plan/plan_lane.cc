@@ -11,6 +11,7 @@
 #include "gyre/collectives/collectives.h"
 #include "gyre/collectives/copy_bytes.h"
 #include "gyre/engine/internal/failure.h"
+#include "gyre/engine/internal/lane_work.h"
 #include "gyre/engine/internal/plan/error_feedback.h"
 
 namespace gyre::engine::internal {
@@ -159,7 +160,9 @@ bool PlanLane::finish_step_for(std::chrono::milliseconds patience) {
   }
   if (failure_) throw Error(*failure_);
   if (next_bucket_ < layout_.buckets.size()) return false;
-  recorder_.finished(SteadyClock::now());
+  const auto now = SteadyClock::now();
+  recorder_.finished(now);
+  timeline_.add(kProgramRow, {.name = kWaitPhase, .began = closed_, .lasted = now - closed_, .detail = options_.name});
   finisher_ = ThreadIdentity::current();
   step_mark_.end();
   begin_step();
@@ -298,6 +301,7 @@ void PlanLane::reduce(const PlanBucket& bucket) {
                                          .prescale = compensated ? 1.0 : options_.prescale,
                                          .postscale = options_.postscale,
                                          .wire = options_.wire};
+  const LaneWork work(lane_, timeline_, work_row_);
   collectives::allreduce_in_arena(lane_, bucket.offset_bytes, bucket.size_bytes, reduction);
   for (const std::size_t index : bucket.tensors) {
     if (traced) timeline_.end(row_of(tensors_[index]));

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <fmt/format.h>
+
 #include <atomic>
+
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -109,6 +112,7 @@ class PlanLane final : public Plan {
   const StallAlarm& alarm_;
   StepMark step_mark_;
   const TimelineRows& timeline_;
+  const std::string work_row_ = fmt::format("gyre: gradient exchange '{}'", options_.name);
   const std::shared_ptr<PlanRegistry> registry_;
   const std::chrono::milliseconds shutdown_timeout_;
   group::Lane lane_;
