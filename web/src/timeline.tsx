@@ -64,15 +64,20 @@ function useTimeline(source: Source, version: number, view: View | null): Timeli
 
 /** The lanes of one rank, column by column: what shares a column lies over each other. */
 function fillRow(pixels: ImageData, top: number, lane: number, shown: Shown[], columns: Record<Shown, Float32Array>): void {
-  for (let x = 0; x < pixels.width; x++) {
+  const words = new Uint32Array(pixels.data.buffer); // A pixel at once; machines with browsers have their low bytes first.
+  const { width } = pixels;
+  const layers = shown.map((name) => {
+    const [red, green, blue] = COLOURS[name];
+    return { shares: columns[name], colour: (0xff000000 | (blue << 16) | (green << 8) | red) >>> 0 };
+  });
+  for (let x = 0; x < width; x++) {
     let filled = 0;
-    for (const name of shown) {
-      const height = (columns[name][x] ?? 0) * lane;
-      const [red, green, blue] = COLOURS[name];
+    for (const { shares, colour } of layers) {
+      const height = (shares[x] ?? 0) * lane;
       // What is there at all is seen.
       const end = Math.min(lane, height > 0.02 ? Math.max(filled + height, Math.floor(filled) + 1) : filled);
       for (let y = Math.floor(filled); y < Math.round(end); y++) {
-        pixels.data.set([red, green, blue, 255], ((top + lane - 1 - y) * pixels.width + x) * 4);
+        words[(top + lane - 1 - y) * width + x] = colour;
       }
       filled = end;
     }
@@ -110,33 +115,42 @@ function describe(data: TimelineData, view: View): string {
   return `Timeline of ${data.ranks.length} ranks, ${shownTime(view.to - view.from)}. ${ranks.join("; ")}${more > 0 ? `; and ${more} more` : ""}`;
 }
 
+/** Made only while it is open: with many ranks it is work. */
 function SharesTable({ data, view }: { data: TimelineData; view: View }) {
+  const [open, setOpen] = useState(false);
+  const table = useMemo(() => (open ? <Shares data={data} view={view} /> : null), [open, data, view]);
+  return (
+    <details onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary>As a table</summary>
+      {table}
+    </details>
+  );
+}
+
+function Shares({ data, view }: { data: TimelineData; view: View }) {
   const shown = [...PROGRAM, ...ENGINE];
   return (
-    <details>
-      <summary>As a table</summary>
-      <div class="scrolls" tabIndex={0} role="region" aria-label="Shares of the time that is shown">
-        <table>
-          <thead>
-            <tr>
-              <th scope="col">rank</th>
-              {shown.map((name) => <th key={name} scope="col">{WORDS[name]}</th>)}
-            </tr>
-          </thead>
-          <tbody>
-            {data.ranks.map((rank) => {
-              const shares = sharesOf(rank, view);
-              return (
-                <tr key={rank.rank}>
-                  <th scope="row" title={rank.host}>{rank.rank}</th>
-                  {shown.map((name) => <td key={name}>{percent(shares[name])}</td>)}
-                </tr>
-              );
-            })}
-          </tbody>
-        </table>
-      </div>
-    </details>
+    <div class="scrolls" tabIndex={0} role="region" aria-label="Shares of the time that is shown">
+      <table>
+        <thead>
+          <tr>
+            <th scope="col">rank</th>
+            {shown.map((name) => <th key={name} scope="col">{WORDS[name]}</th>)}
+          </tr>
+        </thead>
+        <tbody>
+          {data.ranks.map((rank) => {
+            const shares = sharesOf(rank, view);
+            return (
+              <tr key={rank.rank}>
+                <th scope="row" title={rank.host}>{rank.rank}</th>
+                {shown.map((name) => <td key={name}>{percent(shares[name])}</td>)}
+              </tr>
+            );
+          })}
+        </tbody>
+      </table>
+    </div>
   );
 }
 
