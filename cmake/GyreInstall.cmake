@@ -13,13 +13,13 @@ function(gyre_place_programs)
   endforeach()
 endfunction()
 
-# A program in ENV/bin finds libtorch in ENV/lib/pythonX.Y/site-packages (Debian's own Python says dist-packages), and libgyre_parquet and libgyre_curl there. In a
+# A program in ENV/bin finds libtorch in ENV/lib/pythonX.Y/site-packages (Debian's own Python says dist-packages), and libgyre_parquet and libgyre_curl there; copies of gyre and gyre-node on hosts of an ssh cluster, their libraries beside them. In a
 # wheel of ./dev wheel the programs stand in a folder beside torch's, and ENV/bin has scripts that run them.
 function(gyre_install_program target)
   set(python_folder "$ORIGIN/../lib/python${Python_VERSION_MAJOR}.${Python_VERSION_MINOR}")
   if(NOT target STREQUAL "gyre_node_contained")  # Its libraries are where the node puts them.
     set_target_properties(${target} PROPERTIES
-    INSTALL_RPATH "${python_folder}/site-packages/torch/lib;${python_folder}/dist-packages/torch/lib;$ORIGIN/../torch/lib;${python_folder}/site-packages/gyre/lib;${python_folder}/dist-packages/gyre/lib;$ORIGIN/../gyre/lib"
+    INSTALL_RPATH "${python_folder}/site-packages/torch/lib;${python_folder}/dist-packages/torch/lib;$ORIGIN/../torch/lib;${python_folder}/site-packages/gyre/lib;${python_folder}/dist-packages/gyre/lib;$ORIGIN/../gyre/lib;$ORIGIN/lib"
     INSTALL_RPATH_USE_LINK_PATH OFF)
   endif()
   install(TARGETS ${target} RUNTIME DESTINATION "${SKBUILD_SCRIPTS_DIR}" COMPONENT wheel)

@@ -104,6 +104,7 @@ share that jobs know as $AZ_BATCHAI_MOUNT_ROOT/NAME.
 Examples:
   gyre cluster create pool --target 4 --mount external=/data/share
   gyre cluster create pool --min 0 --max 8
+  gyre cluster create lab --target 2 --driver ssh --driver-option hosts=node1,node2
   gyre cluster create pool -f cluster.json --containers-on-host)";
 
 /// The file's properties, or a cluster of this kind without a file.
@@ -245,7 +246,8 @@ void add_create(VerbGroup& group) {
   verb->add_option("--vm-priority", options->priority, "dedicated or lowpriority")
       ->check(CLI::IsMember({"dedicated", "lowpriority"}))
       ->type_name("PRIORITY");
-  verb->add_option("--driver", options->driver, "local: virtual nodes of the server's machine (the default); or slurm")
+  verb->add_option("--driver", options->driver,
+                   "local: virtual nodes of the server's machine (the default); slurm; or ssh: a list of hosts")
       ->type_name("NAME");
   verb->add_option("--driver-option", options->driver_options, "Option for the driver; repeatable")
       ->type_name("NAME=VALUE")

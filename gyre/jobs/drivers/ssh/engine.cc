@@ -1,0 +1,265 @@
+#include "gyre/jobs/drivers/ssh/engine.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <list>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "gyre/base/bytes.h"
+#include "gyre/base/error.h"
+#include "gyre/base/file.h"
+#include "gyre/base/secret_key.h"
+#include "gyre/base/thread_annotations.h"
+#include "gyre/jobs/drivers/internal/home.h"
+#include "gyre/jobs/drivers/internal/service_place.h"
+#include "gyre/jobs/drivers/ssh/internal/seat.h"
+
+namespace gyre::jobs::drivers::ssh {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kMostRequestBytes = 1 << 20;
+
+/// The table's entry of one request.
+struct Request {
+  std::string name;
+  fs::path folder;
+  Service service;
+  std::vector<std::string> programs;  ///< By node.
+  std::string key;                    ///< 64 digits.
+  std::vector<Seat> seats = {};       ///< None as long as it waits for hosts.
+  bool released = false;
+
+  Request(std::string its_name, fs::path its_folder, Service its_service)
+      : name(std::move(its_name)), folder(std::move(its_folder)), service(std::move(its_service)) {}
+  ~Request() { const WipedAtEnd wiped(key); }
+  Request(const Request&) = delete;
+  Request& operator=(const Request&) = delete;
+
+  bool over() const {
+    return seats.empty() ? released : std::ranges::all_of(seats, [](const Seat& seat) { return seat.over(); });
+  }
+};
+
+fs::path table_file(const fs::path& folder) { return folder / "ssh_request.json"; }
+fs::path key_file(const fs::path& folder) { return folder / "agent.key"; }
+
+/// Of the options that list hosts.
+std::string as_option(const std::vector<std::string>& entries) { return fmt::format("{}", fmt::join(entries, ", ")); }
+
+}  // namespace
+
+class SshEngine::Work {
+ public:
+  explicit Work(const SshOptions& options) : options_(options), home_(options.folder, "ssh"), client_(options_) {
+    const MutexLock lock(mutex_);
+    std::error_code ignored;
+    for (const auto& entry : fs::directory_iterator(home_.attempts(), ignored)) {
+      if (fs::exists(table_file(entry.path()), ignored)) take_up(entry.path());
+    }
+  }
+
+  std::string ask(const NodeRequest& request) GYRE_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    // What was asked for before, under a name that is never used again.
+    if (std::ranges::any_of(requests_, [&](const Request& each) { return each.name == request.name; })) {
+      return request.name;
+    }
+    if (request.order.nodes.size() > options_.hosts.size()) {
+      throw Error(ErrorCode::kInvalidArgument, fmt::format("the job needs {} nodes, and the cluster has {} hosts",
+                                                           request.order.nodes.size(), options_.hosts.size()));
+    }
+    if (!options_.names_gyre) world_.archive();
+    Request& made = requests_.emplace_back(request.name, request.folder, request.service);
+    for (const orders::NodePlace& node : request.order.nodes) made.programs.push_back(node.registered_name());
+    made.key = hex_of(request.key);
+    write_file_atomically(key_file(made.folder), as_bytes(made.key));
+    fs::permissions(key_file(made.folder), fs::perms::owner_read | fs::perms::owner_write);
+    save(made);
+    look_at(made);
+    return made.name;
+  }
+
+  std::vector<Holding> list() GYRE_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    std::error_code ignored;
+    std::vector<Holding> holdings;
+    // What is over leaves the table with its folder.
+    std::erase_if(requests_, [&](const Request& each) { return each.over() && !fs::exists(each.folder, ignored); });
+    for (Request& request : requests_) {
+      look_at(request);
+      holdings.push_back(shown(request));
+    }
+    return holdings;
+  }
+
+  void release(const std::string& id) GYRE_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    for (Request& request : requests_) {
+      if (request.name != id || request.over()) continue;
+      request.released = true;
+      for (Seat& seat : request.seats) seat.end();
+      look_at(request);
+    }
+  }
+
+  std::vector<Missing> check() GYRE_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    std::vector<std::string> shown;
+    std::vector<Missing> missing;
+    for (const std::string& host : options_.hosts) {
+      try {
+        if (options_.host_keys.contains(host)) {
+          client_.pin(host);
+        } else {
+          shown.push_back(fmt::format("{} {}", host, client_.fingerprint_of(host)));
+        }
+      } catch (const Error& error) {
+        missing.push_back({error.what(), "the service's host must reach it, as `ssh` does there"});
+      }
+    }
+    if (shown.empty()) return missing;
+    std::vector<std::string> all = shown;
+    for (const auto& [host, key] : options_.host_keys) all.push_back(fmt::format("{} {}", host, key));
+    missing.push_back({fmt::format("nobody has confirmed the host keys {}", as_option(shown)),
+                       fmt::format("compare them with what `ssh-keygen -lf` says on the hosts of their keys in "
+                                   "/etc/ssh, and create the cluster with --driver-option 'host_keys={}'",
+                                   as_option(all))});
+    return missing;
+  }
+
+  const SshOptions& options() const { return options_; }
+
+ private:
+  void save(const Request& request) const {
+    auto hosts = nlohmann::json::array();
+    for (const Seat& seat : request.seats) hosts.push_back({{"host", seat.host()}, {"ran", seat.runs()}});
+    const nlohmann::json json = {{"name", request.name},
+                                 {"service", request.service.name},
+                                 {"place", net::to_string(request.service.place)},
+                                 {"programs", request.programs},
+                                 {"hosts", hosts}};
+    write_file_atomically(table_file(request.folder), as_bytes(json.dump()));
+  }
+
+  void take_up(const fs::path& folder) GYRE_REQUIRES(mutex_) {
+    try {
+      const auto json = nlohmann::json::parse(as_text(read_file(table_file(folder), kMostRequestBytes)));
+      const Service service{json.at("service"), net::parse_endpoint(json.at("place").get<std::string>())};
+      Request& request = requests_.emplace_back(json.at("name"), folder, service);
+      request.programs = json.at("programs").get<std::vector<std::string>>();
+      request.key = as_text(read_file(key_file(folder), kMostRequestBytes));
+      for (const auto& host : json.at("hosts")) {
+        seat(request, host.at("host"), host.at("ran").get<bool>() ? Seat::Past::kRan : Seat::Past::kMayRun);
+      }
+    } catch (const nlohmann::json::exception& error) {
+      throw Error(ErrorCode::kCorruptData, fmt::format("{}: {}", table_file(folder).string(), error.what()));
+    }
+  }
+
+  void seat(Request& request, const std::string& host, Seat::Past past) const {
+    const std::string attempt = request.name.substr(request_name("").size());
+    const std::size_t number = request.seats.size();
+    request.seats.emplace_back(
+        host, Node{request.programs.at(number), node_root(options_, attempt).string(), request.service.place},
+        request.folder / fmt::format("ssh-{}", number), past);
+  }
+
+  /// Hosts that nobody has; those of the cluster's order, as many as there are.
+  std::vector<std::string> free_hosts() const GYRE_REQUIRES(mutex_) {
+    std::set<std::string> taken;
+    for (const Request& request : requests_) {
+      for (const Seat& seat : request.seats) {
+        if (!seat.over()) taken.insert(seat.host());
+      }
+    }
+    std::vector<std::string> free;
+    for (const std::string& host : options_.hosts) {
+      if (!taken.contains(host)) free.push_back(host);
+    }
+    return free;
+  }
+
+  void look_at(Request& request) GYRE_REQUIRES(mutex_) {
+    if (request.over()) return;
+    if (request.seats.empty()) {
+      std::vector<std::string> hosts = free_hosts();
+      if (hosts.size() < request.programs.size()) return;
+      hosts.resize(request.programs.size());
+      for (const std::string& host : hosts) seat(request, host, Seat::Past::kNone);
+      save(request);
+    }
+    bool changed = false;
+    for (Seat& seat : request.seats) {
+      const bool ran = seat.runs();
+      seat.look(world_, request.key);
+      changed = changed || seat.runs() != ran;
+    }
+    if (changed) save(request);  // One that has run is never started again.
+    const auto ended_badly = [](const Seat& seat) { return seat.over() && (seat.failed() || seat.unreachable()); };
+    if (!std::ranges::any_of(request.seats, ended_badly)) return;
+    for (Seat& seat : request.seats) seat.end();
+  }
+
+  Holding shown(const Request& request) const GYRE_REQUIRES(mutex_) {
+    using State = Holding::State;
+    Holding holding{.id = request.name, .name = request.name, .state = State::kWaits, .service = request.service};
+    std::vector<std::string> hosts;
+    for (const Seat& seat : request.seats) {
+      hosts.push_back(seat.host());
+      if (holding.last_words.empty()) holding.last_words = seat.problem();
+    }
+    if (request.over()) {
+      const auto has = [&](auto what) { return std::ranges::any_of(request.seats, what); };
+      const bool unreachable = has([](const Seat& seat) { return seat.unreachable(); });
+      const bool failed = has([](const Seat& seat) { return seat.failed(); });
+      holding.state = request.released || (failed && !unreachable) ? State::kCanceled : State::kLost;
+      holding.text = request.released ? "CANCELLED" : unreachable ? "UNREACHABLE" : failed ? "FAILED" : "COMPLETED";
+    } else if (request.seats.empty()) {
+      holding.text = fmt::format("it needs {} hosts, and {} are free", request.programs.size(), free_hosts().size());
+    } else if (std::ranges::all_of(request.seats, [](const Seat& seat) { return seat.runs(); })) {
+      holding.state = State::kRuns;
+      holding.text = as_option(hosts);
+    } else {
+      holding.text = holding.last_words;
+    }
+    return holding;
+  }
+
+  const SshOptions options_;
+  const Home home_;
+  Mutex mutex_;
+  Client client_ GYRE_GUARDED_BY(mutex_);
+  SeatWorld world_ GYRE_GUARDED_BY(mutex_){options_, client_};
+  std::list<Request> requests_ GYRE_GUARDED_BY(mutex_);
+};
+
+SshEngine::SshEngine(const SshOptions& options) : work_(std::make_unique<Work>(options)) {}
+SshEngine::~SshEngine() = default;
+
+std::string SshEngine::ask(const NodeRequest& request) { return work_->ask(request); }
+std::vector<Holding> SshEngine::list() { return work_->list(); }
+void SshEngine::release(const std::string& id) { work_->release(id); }
+Capacity SshEngine::capacity() const { return {.most_nodes = static_cast<int>(work_->options().hosts.size())}; }
+std::vector<Missing> SshEngine::check() { return work_->check(); }
+
+std::vector<Artifact> SshEngine::describe(const NodeRequest& request) const {
+  const SshOptions& options = work_->options();
+  const std::string root = node_root(options, request.order.attempt).string();
+  const std::string program = options.names_gyre ? quoted(options.gyre) : copied_program("SHA256");
+  std::vector<Artifact> artifacts;
+  for (const orders::NodePlace& node : request.order.nodes) {
+    artifacts.push_back(
+        {fmt::format("{}.sh", node.registered_name()),
+         start_script(options, {node.registered_name(), root, request.service.place}, program, "(the attempt's key)")});
+  }
+  return artifacts;
+}
+
+}  // namespace gyre::jobs::drivers::ssh

@@ -1,0 +1,108 @@
+"""Hosts with ssh servers of their own on this machine, each with an address, a host key and a local folder of its own.
+
+A host's FOLDER/local, in a mount namespace of its sshd, is FOLDER/nodes/NAME for everybody else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from machine import free_port
+
+LONGEST_START_SECONDS = 30
+
+
+@dataclass
+class SshCluster:
+    """`config`: of ssh, which knows the hosts by `names`."""
+
+    folder: Path
+    names: list[str]
+    ports: dict[str, int]
+    config: Path
+    servers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def local(self, name: str) -> Path:
+        """What the host has at FOLDER/local."""
+        return self.folder / "nodes" / name
+
+    def fingerprint(self, name: str) -> str:
+        key = self.folder / f"host-{name}.pub"
+        listed = subprocess.run(["ssh-keygen", "-l", "-f", str(key)], check=True, capture_output=True, text=True)
+        return listed.stdout.split()[1]
+
+    def make_host_key(self, name: str) -> None:
+        key = self.folder / f"host-{name}"
+        for file in (key, key.with_suffix(".pub")):
+            file.unlink(missing_ok=True)
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+
+    def start(self, name: str) -> None:
+        number = self.names.index(name)
+        settings = [
+            f"ListenAddress 127.0.0.{2 + number}:{self.ports[name]}",
+            f"HostKey {self.folder / f'host-{name}'}",
+            f"AuthorizedKeysFile {self.folder / 'authorized'}",
+            f"PidFile {self.folder / f'{name}.pid'}",
+            f"SetEnv XDG_CACHE_HOME={self.folder / 'local' / 'cache'}",
+            "UsePAM no",
+            "StrictModes no",
+            "PasswordAuthentication no",
+            "MaxStartups 100",
+            f"AllowUsers {getpass.getuser()}",
+        ]
+        file = self.folder / f"sshd-{name}"
+        file.write_text("\n".join(settings) + "\n")
+        sshd = shutil.which("sshd") or "/usr/sbin/sshd"
+        line = f'mount --bind "{self.local(name)}" "{self.folder}/local" && exec {sshd} -D -e -f "{file}"'
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.servers[name] = subprocess.Popen(["unshare", "--mount", "sh", "-c", line], stderr=log)
+        until = time.monotonic() + LONGEST_START_SECONDS
+        while True:
+            with contextlib.suppress(OSError), socket.create_connection((f"127.0.0.{2 + number}", self.ports[name]), 1):
+                return
+            assert self.servers[name].poll() is None, (self.folder / f"{name}.log").read_text()
+            assert time.monotonic() < until
+            time.sleep(0.02)
+
+    def stop(self, name: str) -> None:
+        """The server; connections that it has stay."""
+        self.servers[name].terminate()
+        self.servers.pop(name).wait()
+
+
+@contextlib.contextmanager
+def ssh_cluster(folder: Path, hosts: int) -> Iterator[SshCluster]:
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o755)
+    (folder / "local").mkdir()
+    names = [f"h{number}" for number in range(1, hosts + 1)]
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "client")], check=True)
+    shutil.copy(folder / "client.pub", folder / "authorized")
+    (folder / "authorized").chmod(0o600)
+    cluster = SshCluster(folder, names, {name: free_port() for name in names}, folder / "ssh_config")
+    lines = []
+    for number, name in enumerate(names):
+        lines += [f"Host {name}", f"  HostName 127.0.0.{2 + number}", f"  Port {cluster.ports[name]}"]
+    lines += ["Host *", f"  IdentityFile {folder / 'client'}", "  IdentitiesOnly yes"]
+    cluster.config.write_text("\n".join(lines) + "\n")
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(exist_ok=True)  # Where a server that runs as root keeps its children.
+    try:
+        for name in names:
+            cluster.local(name).mkdir(parents=True)
+            cluster.make_host_key(name)
+            cluster.start(name)
+        yield cluster
+    finally:
+        for name in list(cluster.servers):
+            cluster.stop(name)
