@@ -167,7 +167,7 @@ void RankTimeline::take(std::string_view line) {
 void RankTimeline::take_phase(const Row& row, std::string_view name, Span span, const std::string& detail) {
   if (name == "WAIT_FOR_DATA") return add(Activity::kWaitForData, span);
   if (name == "WAIT_FOR_EXCHANGE") {
-    span.label = label_of(detail);
+    if (!detail.empty()) span.label = label_of(detail);
     return add(Activity::kWaitForExchange, span);
   }
   if (name == "CLOCK") return take_clock(detail);

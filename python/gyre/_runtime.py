@@ -7,8 +7,9 @@ import itertools
 import os
 import sys
 import threading
+import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from gyre import _step_record
@@ -27,6 +28,9 @@ from gyre.errors import (
 
 # Errors that every rank of a failing job gets by itself: if a rank dies of one of these, the others learn nothing new.
 SHARED_FAILURES = (AbortedError, MismatchError, PeerLeftError, PeerLostError, ShutDownError)
+
+# Of a timeline: what the program waits for; see gyre/engine/internal/lane_work.h.
+_PROGRAM_ROW = "gyre: program"
 
 # A job makes fewer operations of one kind than this between two joins.
 _NUMBERS_PER_JOIN = 10**12
@@ -101,6 +105,18 @@ class Runtime:
         with self._lock:
             self._subsets.add(part)
         return part
+
+    def wait_for(self, wait: Callable[[], object], what: str) -> None:
+        """Calls `wait`, and shows in the timeline, where that runs, that the program waited."""
+        core = self.core
+        if not core.timeline_runs():
+            wait()
+            return
+        began_ns = time.perf_counter_ns()
+        try:
+            wait()
+        finally:
+            core.add_to_timeline(_PROGRAM_ROW, "WAIT_FOR_EXCHANGE", what, began_ns, time.perf_counter_ns())
 
     def abort(self, reason: str) -> None:
         """Fails what every rank waits for, now and later."""

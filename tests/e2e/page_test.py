@@ -111,7 +111,8 @@ while done.item() == 0:
     optimizer.zero_grad()
     model(torch.ones(8, 256)).sum().backward()
     optimizer.step()
-    done = hvd.allreduce(torch.tensor([float(os.path.exists("stop"))]), name="done", op=hvd.Sum)
+    mine = torch.tensor([float(os.path.exists("stop"))])
+    done = hvd.synchronize(hvd.allreduce_async(mine, name="done", op=hvd.Sum))
 """
 
 
@@ -128,6 +129,8 @@ def test_the_timeline_of_all_ranks_is_on_the_page(gyre: Path, tmp_path: Path) ->
         assert found == dict.fromkeys(TIMELINE_CHECKS), done.stderr
         assert job.wait() == 0, job.stderr
         assert sorted(path.name for path in tmp_path.glob("trace.json*")) == ["trace.json", "trace.json.rank-1"]
-        assert "WAIT_FOR_EXCHANGE" in {event.get("name") for event in json.loads((tmp_path / "trace.json").read_text())}
+        events = json.loads((tmp_path / "trace.json").read_text())
+        waits = [event for event in events if event.get("name") == "WAIT_FOR_EXCHANGE"]
+        assert {event.get("args", {}).get("detail") for event in waits} >= {None, "optimizer.1"}, waits[:10]
     finally:
         job.end()

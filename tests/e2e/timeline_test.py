@@ -43,6 +43,8 @@ def test_process_groups_have_a_row_each(start_job: StartJob, tmp_path: Path) -> 
     begun = [event for event in events if event["ph"] == "B" and event.get("name") == "ALLREDUCE"]
     assert len(begun) >= 2 * 20, "a bucket and a call in every step"
     assert len({event["args"]["collective"] for event in begun}) == len(begun)
+    waits = {event["args"]["detail"] for event in events if event.get("name") == "WAIT_FOR_EXCHANGE"}
+    assert any("all_reduce" in wait or "allreduce" in wait for wait in waits), waits
     # In each line of the row every beginning has its end, and none encloses another collective's.
     open_in: dict[tuple[int, int], list[str]] = {}
     for event in events:

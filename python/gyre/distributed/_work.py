@@ -156,7 +156,8 @@ class Work(dist.Work):
         operation's own; the operation then continues, and its tensors must not be used yet."""
         limit = timeout if timeout > _NO_TIMEOUT else self._timeout
         try:
-            self._wait_for_engine(limit.total_seconds() if limit > _NO_TIMEOUT else None)
+            seconds = limit.total_seconds() if limit > _NO_TIMEOUT else None
+            self._runtime.wait_for(lambda: self._wait_for_engine(seconds), self._description)
         except Error:
             note_seen()
             raise

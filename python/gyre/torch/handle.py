@@ -69,7 +69,7 @@ class Handle:
 
     def _wait_one(self, handle: _core.Handle) -> None:
         try:
-            handle.wait()
+            self._runtime.wait_for(handle.wait, "")
         except BaseException as failure:
             if isinstance(failure, Error):
                 note_seen()
@@ -103,7 +103,7 @@ class TensorHandle(Handle):
 
     def wait(self) -> Any:
         try:
-            self._core_handle.wait()
+            self._runtime.wait_for(self._core_handle.wait, "")
         finally:
             if self._memory is not None and self._core_handle.done():
                 self._memory = None
