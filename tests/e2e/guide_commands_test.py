@@ -100,6 +100,12 @@ ELSEWHERE = {
     "e2e/slurm_driver_test.py::test_the_articles_job_runs_unchanged_on_slurm": (
         "gyre job run job.json --cluster slurm.json",
     ),
+    "e2e/ssh_driver_test.py::test_a_cluster_needs_confirmed_keys_and_shows_them": (
+        "gyre cluster create lab --driver ssh --driver-option hosts=node1,node2 --target 2",
+        "gyre cluster create lab --driver ssh --driver-option hosts=node1,node2 --target 2 "
+        "--driver-option 'host_keys=node1 SHA256:Zc5…, node2 SHA256:9fQ…'",
+        "gyre job submit --cluster lab --nodes 2 --follow -- ./my-program",
+    ),
     "e2e/cpp_test.py::test_gyre_config_of_a_checkout_leads_to_its_build": (
         'cmake -S . -B build -Dgyre_DIR="$(gyre-config --cmake-dir)"',
         "cmake --build build",

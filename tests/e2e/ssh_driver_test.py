@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -146,15 +147,26 @@ def test_a_job_goes_on_without_its_connections_and_over_a_restart(hosts: SshClus
 
 
 def test_a_cluster_needs_confirmed_keys_and_shows_them(hosts: SshCluster, server: JobServer) -> None:
-    file = write_cluster(hosts, server)
-    cluster = json.loads(file.read_text())
-    del cluster["properties"]["gyreSettings"]["driverOptions"]["host_keys"]
-    file.write_text(json.dumps(cluster))
-    done = server.verb("cluster", "create", "unconfirmed", "-f", str(file), "--target", "2")
+    """As the guide says: what is shown is confirmed with the option that the message ends with."""
+    create = ["cluster", "create", "confirmed", "--driver", "ssh", "--target", "2"]
+    for option in (
+        "hosts=h1,h2",
+        f"ssh_config={hosts.config}",
+        f"node_folder={hosts.folder / 'local'}",
+        "address=127.0.0.1",
+        "lease_seconds=5",
+    ):
+        create += ["--driver-option", option]
+    done = server.verb(*create)
     assert done.returncode != 0
-    for name in hosts.names:
+    for name in ("h1", "h2"):
         assert f"{name} {hosts.fingerprint(name)}" in done.stderr, done.stderr
-    assert "host_keys=" in done.stderr
+    found = re.search(r"--driver-option '(host_keys=[^']*)'", done.stderr)
+    assert found, done.stderr
+    server.ok(*create, "--driver-option", found.group(1))
+    followed = server.ok("job", "submit", "--cluster", "confirmed", "--nodes", "2", "--follow", "--", "echo", "a line")
+    assert "a line" in followed
+    expect_nothing_left(hosts)
 
 
 def test_a_host_whose_key_has_changed_is_refused(hosts: SshCluster, server: JobServer) -> None:
