@@ -92,7 +92,8 @@ def test_the_suite_of_all_drivers(hosts: SshCluster, name: str) -> None:
 
 
 def submit(server: JobServer, name: str, line: str, nodes: int = 2) -> None:
-    server.ok("job", "submit", str(server.job_file(server.custom(line, nodes=nodes))), "--name", name)
+    file = server.job_file(server.custom(line, nodes=nodes))
+    server.ok("job", "submit", str(file), "--cluster", "lab", "--name", name)
 
 
 def roots_of_jobs(hosts: SshCluster) -> list[Path]:
@@ -115,7 +116,7 @@ def test_a_job_of_two_hosts_and_two_ranks_each_runs_and_leaves_nothing(hosts: Ss
         "gyreSettings": {"processesPerNode": 2, "program": ["sh", "-c", "echo rank $GYRE_RANK of $GYRE_SIZE"]},
     }
     file = server.job_file(spec)
-    followed = server.ok("job", "submit", str(file), "--name", "ranks", "--follow")
+    followed = server.ok("job", "submit", str(file), "--cluster", "lab", "--name", "ranks", "--follow")
     for rank in range(4):
         assert f"rank {rank} of 4" in followed, followed
     expect_nothing_left(hosts)
