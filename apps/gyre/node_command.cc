@@ -98,13 +98,16 @@ net::JobKey key_at(const std::string& where) {
   return jobs::orders::key_from_hex(digits);
 }
 
-/// Readable when we are asked to end. Before any thread starts: they inherit the mask.
+/// Readable when we are asked to end. Before any thread starts: they inherit the mask. SIGHUP waits for ever. Whatever
+/// signals our caller ignores (`nohup`, `&` in a script), the job's processes get them as they would in a terminal.
 UniqueFd catch_signals() {
   sigset_t signals;
   ::sigemptyset(&signals);
   for (const int signal : {SIGTERM, SIGINT, SIGQUIT}) ::sigaddset(&signals, signal);
-  ::sigprocmask(SIG_BLOCK, &signals, nullptr);
-  ::signal(SIGHUP, SIG_IGN);
+  sigset_t blocked = signals;
+  ::sigaddset(&blocked, SIGHUP);
+  ::sigprocmask(SIG_BLOCK, &blocked, nullptr);
+  for (const int signal : {SIGHUP, SIGTERM, SIGINT, SIGQUIT}) ::signal(signal, SIG_DFL);
   ::signal(SIGPIPE, SIG_IGN);
   UniqueFd fd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd) throw system_error("cannot wait for signals", errno);

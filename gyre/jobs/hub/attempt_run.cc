@@ -57,7 +57,8 @@ void AttemptRun::report(int node, const NodeReport& report) {
   for (const std::string& note : report.notes) {
     if (std::ranges::find(notes_, note) == notes_.end()) notes_.push_back(note);
   }
-  if (report.phase == Phase::kEnded && report.record && report.record->error) {
+  if (report.phase == Phase::kEnded && report.record && report.record->error && !report.record->was_done) {
+    if (!cause_) cause_us_ = report.record->ended_us;
     blame(report.record->exit_code, *report.record->error);
   }
 }
@@ -98,10 +99,40 @@ NodeCommand AttemptRun::command_for(int node) const {
   const bool stopping = stop_ || cause_;
   // Where nothing was begun nothing has to be ended; only the node can know, though.
   if (!state.report) return placed() ? NodeCommand::kPrepare : NodeCommand::kNone;
-  if (stopping) return NodeCommand::kStop;
+  const bool is_needed = state.report->phase == Phase::kDone && some_run() && stop_grace().count() > 0;
+  if (stopping) return is_needed ? NodeCommand::kNone : NodeCommand::kStop;
   if (state.report->phase == Phase::kPrepared && all_at_least(Phase::kPrepared)) return NodeCommand::kRun;
   if (all_at_least(Phase::kDone)) return NodeCommand::kFinish;
   return NodeCommand::kNone;
+}
+
+bool AttemptRun::some_run() const {
+  return std::ranges::any_of(nodes_, [](const NodeView& node) {
+    return !node.over() && node.report && node.report->phase == Phase::kRunning;
+  });
+}
+
+std::optional<AttemptRun::LostWhenDone> AttemptRun::lost_when_done() const {
+  std::optional<LostWhenDone> first;
+  for (const NodeView& node : nodes_) {
+    const auto* record = node.report && node.report->record ? &*node.report->record : nullptr;
+    if (record == nullptr || !record->was_done || !record->error) continue;
+    if (!first || record->ended_us < first->ended_us) {
+      first = {record->ended_us, {record->exit_code, *record->error}};
+    }
+  }
+  return first;
+}
+
+std::optional<std::pair<int, resources::ResourceError>> AttemptRun::failure() const {
+  const auto loss = lost_when_done();
+  if (!loss) return cause_;
+  // What fails after the loss may have failed because of it.
+  if (cause_) return cause_us_ < loss->ended_us ? cause_ : loss->cause;
+  const bool all_done = std::ranges::all_of(nodes_, [](const NodeView& node) {
+    return node.report && node.report->record && (node.report->record->was_done || !node.report->record->asked_to_end);
+  });
+  return all_done ? std::nullopt : std::optional(loss->cause);
 }
 
 std::vector<NodeFacts> AttemptRun::all_facts() const {
@@ -141,16 +172,17 @@ AttemptResult AttemptRun::result() const {
     if (result.log_folder.empty()) result.log_folder = node.report->log_folder;
     if (result.outputs.empty()) result.outputs = node.report->outputs;
     if (!node.report->record) continue;
-    any_asked = any_asked || node.report->record->asked_to_end;
+    any_asked = any_asked || (node.report->record->asked_to_end && !node.report->record->was_done);
     result.started_us = std::min(result.started_us, node.report->record->started_us);
     result.ended_us = std::max(result.ended_us, node.report->record->ended_us);
   }
   result.started_us = std::min(result.started_us, result.ended_us);
-  if (cause_) {
-    result.exit_code = cause_->first;
-    result.error = cause_->second;
+  const auto failed = failure();
+  if (failed) {
+    result.exit_code = failed->first;
+    result.error = failed->second;
   }
-  result.preempted = !cause_ && any_asked;
+  result.preempted = !failed && any_asked;
   return result;
 }
 

@@ -2,9 +2,11 @@
 
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gyre/jobs/orders/node_report.h"
@@ -44,6 +46,8 @@ enum class NodeCommand { kNone, kPrepare, kRun, kFinish, kStop, kForget };
 ///
 /// * No node starts the job's processes before all are prepared, and none is let go before all are done.
 /// * The first failure ends the other nodes, and is the attempt's one error.
+/// * Who is asked to end with a grace is asked while the nodes that are done still serve: processes on them belong to
+///   those of others (`gyre run` and mpirun start them from there).
 class AttemptRun {
  public:
   /// `order`: for any of the nodes.
@@ -106,6 +110,16 @@ class AttemptRun {
   };
 
   bool all_at_least(orders::Phase phase) const;
+  /// Some node has processes of its own that have not ended.
+  bool some_run() const;
+  /// Nodes that have lost their leases although they were done: when the first did, and with which error.
+  struct LostWhenDone {
+    std::int64_t ended_us = std::numeric_limits<std::int64_t>::max();
+    std::pair<int, resources::ResourceError> cause;
+  };
+  std::optional<LostWhenDone> lost_when_done() const;
+  /// Why it has failed, once it has ended.
+  std::optional<std::pair<int, resources::ResourceError>> failure() const;
   bool placed() const;
   void blame(int exit_code, const resources::ResourceError& error);
 
@@ -114,6 +128,7 @@ class AttemptRun {
   std::optional<Stop> stop_;
   /// The first failure that nobody asked for.
   std::optional<std::pair<int, resources::ResourceError>> cause_;
+  std::int64_t cause_us_ = std::numeric_limits<std::int64_t>::max();  ///< When, as its node's record says.
   bool acknowledged_ = false;
   std::vector<std::string> notes_;
 };

@@ -191,5 +191,71 @@ TEST(AttemptRun, a_node_that_is_lost_after_the_end_takes_only_the_rest_of_its_lo
   EXPECT_EQ(run.notes().size(), 1U);
 }
 
+// The ranks of the second node are started by the first node's `gyre run`, through a shell of the second: with it they
+// were killed at once, whatever the grace.
+TEST(AttemptRun, a_node_without_processes_of_its_own_serves_until_the_others_have_ended) {
+  AttemptRun run(two_nodes());
+  run.report(0, at(Phase::kRunning));
+  run.report(1, at(Phase::kDone));
+  run.stop(StopReason::kRequest, std::chrono::seconds(5));
+  EXPECT_THAT(commands(run), ElementsAre(kStop, kNone));
+  run.report(0, ended(137, resources::error_code::kJobFailed, true));
+  EXPECT_THAT(commands(run), ElementsAre(kNone, kStop));
+  run.report(1, ended(137, nullptr, true));
+  EXPECT_EQ(run.result().error->code, "JobFailed");
+}
+
+TEST(AttemptRun, without_a_grace_all_nodes_end_at_once) {
+  AttemptRun run(two_nodes());
+  run.report(0, at(Phase::kRunning));
+  run.report(1, at(Phase::kDone));
+  run.stop(StopReason::kRequest, std::chrono::seconds(5));
+  run.stop(StopReason::kRequest, std::chrono::seconds(0));
+  EXPECT_THAT(commands(run), ElementsAre(kStop, kStop));
+}
+
+NodeReport lost_lease(bool was_done, std::int64_t ended_us) {
+  NodeReport report = ended(125, resources::error_code::kInternal, true);
+  report.record->error->details["reason"] = name_of(StopReason::kLeaseLost);
+  report.record->was_done = was_done;
+  report.record->ended_us = ended_us;
+  return report;
+}
+
+NodeReport failed_at(std::int64_t ended_us) {
+  NodeReport report = ended(5, resources::error_code::kJobFailed);
+  report.record->ended_us = ended_us;
+  return report;
+}
+
+// A job that had succeeded while the service was away for longer than its lease ran a second time.
+TEST(AttemptRun, what_had_ended_before_leases_were_lost_counts_whichever_node_tells_first) {
+  struct Case {
+    NodeReport first;
+    NodeReport second;
+    const char* error;  // Nothing: it has succeeded.
+  };
+  const std::vector<Case> cases = {
+      {lost_lease(true, 20), lost_lease(true, 21), nullptr},
+      {ended(0), lost_lease(true, 20), nullptr},
+      {failed_at(19), lost_lease(true, 20), "JobFailed"},
+      {failed_at(21), lost_lease(true, 20), "InternalError"},  // Its ranks there were killed.
+      {lost_lease(false, 20), lost_lease(true, 20), "InternalError"},
+      {lost_lease(false, 20), lost_lease(false, 20), "InternalError"},
+      {ended(143, nullptr, true), lost_lease(true, 20), "InternalError"},
+  };
+  for (const Case& each : cases) {
+    for (const bool swapped : {false, true}) {
+      AttemptRun run(two_nodes());
+      run.report(swapped ? 1 : 0, swapped ? each.second : each.first);
+      run.report(swapped ? 0 : 1, swapped ? each.first : each.second);
+      ASSERT_TRUE(run.ended());
+      const AttemptResult result = run.result();
+      EXPECT_EQ(result.succeeded(), each.error == nullptr);
+      EXPECT_EQ(result.error ? result.error->code : "", each.error == nullptr ? "" : each.error);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace gyre::jobs::hub

@@ -70,8 +70,9 @@ Json to_json(const ExitRecord& record) {
     error = {{"code", record.error->code}, {"message", record.error->message}, {"details", record.error->details}};
   }
   return {{"exit_code", record.exit_code},       {"error", error},
-          {"asked_to_end", record.asked_to_end}, {"started_us", record.started_us},
-          {"ended_us", record.ended_us},         {"left_behind", record.left_behind}};
+          {"asked_to_end", record.asked_to_end}, {"was_done", record.was_done},
+          {"started_us", record.started_us},     {"ended_us", record.ended_us},
+          {"left_behind", record.left_behind}};
 }
 
 ExitRecord exit_record_from_json(const Json& json) {
@@ -81,6 +82,7 @@ ExitRecord exit_record_from_json(const Json& json) {
   record.exit_code = static_cast<int>(fields.integer("exit_code", 0, kHighestCode));
   if (fields.has("error")) record.error = job_error_from_json(fields.at("error"));
   record.asked_to_end = fields.boolean("asked_to_end");
+  record.was_done = fields.has("was_done") && fields.boolean("was_done");  // Older records have none.
   record.started_us = fields.integer("started_us", 0, kLatest);
   record.ended_us = fields.integer("ended_us", 0, kLatest);
   record.left_behind = list_from_json(fields, "left_behind", kMostLeftBehind);

@@ -33,7 +33,10 @@ constexpr const char* kNotStarted = "notStarted";
 struct ExitRecord {
   int exit_code = 0;
   std::optional<resources::ResourceError> error;  ///< Nothing: it succeeded, or was ended because of another node.
-  bool asked_to_end = false;    ///< By the service, because of another node, a request or a lost lease.
+  bool asked_to_end = false;  ///< By the service, because of another node, a request or a lost lease.
+  /// Its lease was lost when its own processes had ended well, or it had none. Then the others' records say how the
+  /// attempt ended, and the error is its end only where they do not.
+  bool was_done = false;
   std::int64_t started_us = 0;  ///< Of CLOCK_REALTIME; when the order was accepted.
   std::int64_t ended_us = 0;
   std::vector<std::string> left_behind;  ///< What the job left on the node, and was removed: processes, memory.

@@ -92,8 +92,8 @@ TEST(WorkOrders, a_report_survives_the_way) {
   report.attempt = "a-1";
   report.phase = Phase::kEnded;
   report.facts = NodeFacts{Mpi::kHydra, {2222, 2223}, 4711};
-  report.record =
-      ExitRecord{3, resources::ResourceError{"JobFailed", "it failed", {{"node", "n0"}}}, true, 5, 9, {"a process"}};
+  report.record = ExitRecord{
+      3, resources::ResourceError{"JobFailed", "it failed", {{"node", "n0"}}}, true, true, 5, 9, {"a process"}};
   report.log_folder = "/logs";
   report.outputs = {{"MODEL", "/out"}};
   report.notes = {"a note"};

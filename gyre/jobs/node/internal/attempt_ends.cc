@@ -86,6 +86,7 @@ ExitRecord record_of(const AttemptEnds& end, std::int64_t started_us) {
   record.exit_code = end.exit_code;
   record.error = end.error;
   record.asked_to_end = end.asked_to_end;
+  record.was_done = end.was_done;
   record.started_us = started_us;
   record.ended_us = wall_clock_us();
   return record;

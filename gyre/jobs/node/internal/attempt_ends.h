@@ -16,6 +16,7 @@ struct AttemptEnds {
   int exit_code = 0;
   std::optional<resources::ResourceError> error;
   bool asked_to_end = false;
+  bool was_done = false;  ///< As in ExitRecord.
 };
 
 /// Thrown by waits: the attempt is to be left as it is.

@@ -235,8 +235,15 @@ AttemptEnds NodeRun::hold_until_finished() {
   journal_.reach(Phase::kDone);
   for (;;) {
     if (commands_.finishing()) return {};
-    if (must_stop(commands_, journal_.state())) return stopped();
-    wait_for_command(commands_, wall_clock_limit(journal_.state()));
+    if (const auto stop = commands_.stopping()) {
+      AttemptEnds end = stopped();
+      end.was_done = stop->reason == StopReason::kLeaseLost;
+      return end;
+    }
+    // The others end at their limit, and need this node's shell until then.
+    const Deadline limit = wall_clock_limit(journal_.state(), task_.grace + kLongestNews);
+    if (limit.passed()) return stopped();
+    wait_for_command(commands_, limit);
   }
 }
 
@@ -331,7 +338,8 @@ void NodeRun::clean_up() {
 void NodeRun::keep_work_files() {
   const auto stopped = commands_.stopping();
   // Files of a node that has lost its lease would get in the way of the job's next attempt.
-  if (!order().is_master() || (stopped && stopped->reason == StopReason::kLeaseLost)) return;
+  const bool lost = stopped && stopped->reason == StopReason::kLeaseLost && !journal_.state().record->was_done;
+  if (!order().is_master() || lost) return;
   WorkFiles files{.folder = work_folder(order(), folders_), .patterns = order().job.output_files};
   std::error_code failure;
   const bool has_started = std::filesystem::is_directory(std::filesystem::symlink_status(files.folder, failure));
