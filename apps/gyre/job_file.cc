@@ -12,8 +12,10 @@
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
+#include "gyre/cli/table.h"
 #include "gyre/jobs/spec/command.h"
 #include "gyre/jobs/spec/file_pattern.h"
+#include "gyre/jobs/spec/requirements.h"
 
 namespace gyre::app {
 
@@ -57,7 +59,11 @@ jobs::spec::ParseOptions spec_file_options(const std::string& file, const std::v
 std::string spec_file_name(const std::string& file) { return file == "-" ? "stdin" : file; }
 
 std::string read_requirements(const std::string& file) {
-  return std::string(as_text(read_file(file, jobs::spec::kMostRequirementsBytes)));
+  std::string text(as_text(read_file(file, jobs::spec::kMostRequirementsBytes)));
+  if (const auto refusal = jobs::spec::refusal_of_requirements(text)) {
+    throw UsageError(fmt::format("--requirements {}: {}", file, cli::printable(*refusal)));
+  }
+  return text;
 }
 
 void add_output_option(CLI::App& verb, std::vector<std::string>& patterns) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
 #include <utility>
 
 #include "apps/gyre/job_console.h"
@@ -9,8 +10,24 @@
 #include "apps/gyre/job_place.h"
 #include "gyre/base/error.h"
 #include "gyre/jobs/spec/command.h"
+#include "gyre/jobs/spec/variable_references.h"
 
 namespace gyre::app {
+
+namespace {
+
+/// For a job whose program gets each word as it is, as it would here. `wrapped`: the job starts it inside an
+/// environment, so that it is not known for a shell.
+std::vector<std::string> as_typed(std::vector<std::string> words, bool wrapped) {
+  constexpr std::size_t kLine = 2;
+  const bool shell_line = !wrapped && jobs::spec::are_shell_line(words);
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (!shell_line || i != kLine) words[i] = jobs::spec::with_escaped_dollars(words[i]);
+  }
+  return words;
+}
+
+}  // namespace
 
 void RunCluster::add_options(CLI::App& verb, const std::string& group) {
   const auto add = [&](const char* name, std::string& value, const char* text, const char* type_name) {
@@ -31,14 +48,15 @@ void RunCluster::add_options(CLI::App& verb, const std::string& group) {
 
 int RunCluster::run(const ClusterJob& job, const std::vector<std::string>& environment) const {
   jobs::spec::CommandJob command;
-  command.program = job.command;
+  command.program = as_typed(job.command, !requirements_.empty());
   command.nodes = job.nodes;
   command.processes_per_node = job.ranks_per_node;
   command.restarts = job.restarts;
   command.servers = job.servers;
   for (const std::string& variable : job.variables) {
     const std::size_t equals = variable.find('=');
-    command.environment.push_back({variable.substr(0, equals), variable.substr(equals + 1)});
+    command.environment.push_back(
+        {variable.substr(0, equals), jobs::spec::with_escaped_dollars(variable.substr(equals + 1))});
   }
   if (!requirements_.empty()) command.requirements = read_requirements(requirements_);
   jobs::spec::JobSpec spec = jobs::spec::job_of_command(command);

@@ -113,8 +113,11 @@ void set_variable(std::vector<std::string>& environment, const std::string& entr
 
 bool RunCommand::as_torchrun() const {
   const auto given = [&](const char* name) { return verb_->get_option(name)->count() > 0; };
-  return given("--nproc-per-node") || given("--nnodes") || given("--standalone") || given("--rdzv-endpoint") ||
-         module_ || run_path_;
+  const bool on_cluster = parts_.cluster && parts_.cluster->is_wanted();
+  // There, --nnodes is not torchrun's alone: with -n any program can be run.
+  const bool by_nodes = given("--nnodes") && (!on_cluster || (ranks_.empty() && command_.front().ends_with(".py")));
+  return given("--nproc-per-node") || by_nodes || given("--standalone") || given("--rdzv-endpoint") || module_ ||
+         run_path_;
 }
 
 int RunCommand::rank_count() const {

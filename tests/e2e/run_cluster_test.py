@@ -35,6 +35,9 @@ def pool(server: JobServer) -> JobServer:
 
 def test_ranks_of_two_nodes_have_the_folder_and_their_code_is_the_commands(pool: JobServer) -> None:
     words = ["run", "--cluster", "pool", "--nnodes", "2", "-n", "4", "--env", "CODE=7"]
+    as_typed = pool.verb(*words, "--env", "PASS=pa$CODE $HOME", "--", "sh", "-c", 'echo "$PASS" "$@"', "sh", "${CODE}'")
+    expected = [f"[{rank}] pa$CODE $HOME ${{CODE}}'" for rank in range(4)]
+    assert sorted(as_typed.stdout.splitlines()) == expected, as_typed.stderr
     done = pool.verb(*words, "--", "python3", "train.py", "--epochs", "3")
     assert done.returncode == 7, done.stderr
     ranks = sorted(re.findall(r"rank (\d) of 4 sees 42 --epochs 3", done.stdout))
@@ -164,3 +167,8 @@ def test_requirements_are_installed_once_on_a_node(pool: JobServer) -> None:
     assert refused.returncode == 1, refused.stderr
     assert "no-such-package" in refused.stdout + refused.stderr
     assert not Path(prefix).with_name(hashlib.sha256(file.read_bytes()).hexdigest()).exists()
+    file.write_text("tinypkg\n-e .\n")
+    for verb in (words, [*submit[:2], *words[3:]]):
+        local = pool.verb(*verb)
+        assert (local.returncode, local.stdout) == (2, "")
+        assert "requirements.txt: line 2, '-e .', names files that nodes do not have" in local.stderr

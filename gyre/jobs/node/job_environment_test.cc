@@ -6,6 +6,7 @@
 
 #include "gyre/base/error.h"
 #include "gyre/jobs/node/mounts.h"
+#include "gyre/jobs/spec/variable_references.h"
 
 namespace gyre::jobs::node {
 
@@ -129,6 +130,15 @@ TEST(JobEnvironment, values_of_variables_refer_to_outputs_and_to_each_other) {
   EXPECT_EQ(environment.variables.at("PATH"), "/opt/bin:/bin");
   ASSERT_EQ(environment.outputs.size(), 1U);
   EXPECT_EQ(environment.outputs[0].path, folder);
+  EXPECT_THAT(environment.warnings, IsEmpty());
+}
+
+// "pa$word", given to `gyre run --cluster --env`, arrived as "pa".
+TEST(JobEnvironment, an_escaped_dollar_stays_one) {
+  WorkOrder order = two_nodes();
+  order.job.environment_variables = {{"A", "1"}, {"PASS", spec::with_escaped_dollars("pa$word ${A} $A $$ ${$}")}};
+  const JobEnvironment environment = environment_of(order);
+  EXPECT_EQ(environment.variables.at("PASS"), "pa$word ${A} $A $$ ${$}");
   EXPECT_THAT(environment.warnings, IsEmpty());
 }
 

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -13,6 +12,7 @@
 #include "gyre/jobs/node/internal/mpi_line.h"
 #include "gyre/jobs/node/internal/tensorflow_plan.h"
 #include "gyre/jobs/node/job_environment.h"
+#include "gyre/jobs/spec/variable_references.h"
 
 namespace gyre::jobs::node {
 
@@ -146,15 +146,8 @@ std::vector<NodePlan> torch_plan(const WorkOrder& order, const spec::PyTorchSett
                   spec::process_count(order.job), variables);
 }
 
-/// Whether the words are a shell and a line for it, `bash -c LINE`.
-bool are_shell_line(const std::vector<std::string>& words) {
-  constexpr std::array kShells = {"bash", "sh", "dash", "zsh", "ksh"};
-  if (words.size() < 3 || words[1] != "-c") return false;
-  return std::ranges::find(kShells, words.front().substr(words.front().rfind('/') + 1)) != kShells.end();
-}
-
 std::string gyre_line(const WorkOrder& order, const spec::GyreSettings& settings) {
-  const bool shell_line = are_shell_line(settings.program);
+  const bool shell_line = spec::are_shell_line(settings.program);
   std::vector<std::string> words;
   for (const std::string& word : settings.program) {
     // A shell has the job's variables, and those of its own node; a value that stood in its line would be read as code.

@@ -204,5 +204,12 @@ TEST(LaunchPlan, the_line_of_a_shell_is_left_to_that_shell) {
               HasSubstr(R"("/bin/bash" "-c" 'for i in 1; do echo $i '\''$LR'\''; done' "${LR}")"));
 }
 
+// `gyre run --cluster` promises that all words arrive as typed.
+TEST(LaunchPlan, an_escaped_dollar_stays_one) {
+  WorkOrder order = order_of(spec::GyreSettings{{"x", "${$}LR ${$}{LR} $LR ${$} ${$"}, 1, 0}, 1);
+  order.job.environment_variables = {{"LR", "1"}};
+  EXPECT_THAT(only(launch_plan(order, facts_of(order))).shell_line, HasSubstr(R"("x" "\$LR \${LR} ${LR} \$ \${\$")"));
+}
+
 }  // namespace
 }  // namespace gyre::jobs::node

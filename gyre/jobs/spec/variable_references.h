@@ -1,11 +1,17 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace gyre::jobs::spec {
+
+/// What stands for "$" wherever variables are replaced: "${$}NAME" becomes "$NAME".
+inline constexpr std::string_view kEscapedDollar = "${$}";
 
 /// $NAME or ${NAME} in a text of a job file, where NAME is letters, digits and underscores and does not begin with a
 /// digit.
@@ -26,6 +32,20 @@ inline std::optional<VariableReference> variable_reference_at(std::string_view t
   return VariableReference{text.substr(first, end - first), end + (braces ? 1 : 0)};
 }
 
+/// A text in which every "$" stays as it is.
+inline std::string with_escaped_dollars(std::string_view text) {
+  std::string escaped;
+  for (const char c : text) escaped += c == '$' ? kEscapedDollar : std::string_view(&c, 1);
+  return escaped;
+}
+
+/// Whether the words are a shell and a line for it, `bash -c LINE`, in which nothing is replaced.
+inline bool are_shell_line(const std::vector<std::string>& words) {
+  constexpr std::array kShells = {"bash", "sh", "dash", "zsh", "ksh"};
+  if (words.size() < 3 || words[1] != "-c") return false;
+  return std::ranges::find(kShells, words.front().substr(words.front().rfind('/') + 1)) != kShells.end();
+}
+
 /// Hands on the names that are referred to, and all that stands between them, in order.
 template <typename OnText, typename OnName>
 void walk_variable_references(std::string_view text, const OnText& on_text, const OnName& on_name) {
@@ -40,7 +60,7 @@ void walk_variable_references(std::string_view text, const OnText& on_text, cons
     } else {
       on_text(text.substr(0, 1));
     }
-    text.remove_prefix(reference ? reference->length : 1);
+    text.remove_prefix(reference ? reference->length : text.starts_with(kEscapedDollar) ? kEscapedDollar.size() : 1);
   }
 }
 

@@ -108,7 +108,7 @@ std::string program_word(std::string_view text, const WorkOrder& order) {
     }
     if (c == '"' || c == '\\' || c == '`' || c == '$') quoted += '\\';
     quoted += c;
-    text.remove_prefix(1);
+    text.remove_prefix(text.starts_with(spec::kEscapedDollar) ? spec::kEscapedDollar.size() : 1);
   }
   return quoted + "\"";
 }
