@@ -2,7 +2,7 @@
 
 namespace gyre {
 
-/// How many cores this process may use (its affinity mask); at least 1.
+/// How many cores this process may use (its affinity mask, and the limit of its cgroups, rounded up); at least 1.
 int usable_cores();
 
 }  // namespace gyre

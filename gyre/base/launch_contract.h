@@ -30,6 +30,8 @@ constexpr const char* kJobFolder = "GYRE_JOB_FOLDER";
 constexpr const char* kStartFailureFile = "GYRE_START_FAILURE_FILE";
 /// From a job service: `gyre run` that could not write all output of its ranks writes here how much is missing.
 constexpr const char* kMissingOutputFile = "GYRE_MISSING_OUTPUT_FILE";
+/// From a job service: `gyre run` writes here which rank failed first.
+constexpr const char* kFailedRankFile = "GYRE_FAILED_RANK_FILE";
 /// Random; marks everything that one launcher has started.
 constexpr const char* kMarker = "GYRE_LAUNCH";
 

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "gyre/base/bytes.h"
+#include "gyre/base/cgroup.h"
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
 
@@ -48,6 +49,15 @@ std::optional<std::int64_t> out_of_memory_kills() {
   } catch (const Error&) {
     return std::nullopt;  // Only evidence for a report; without it the report says less.
   }
+}
+
+std::int64_t kills_in_own_cgroup() {
+  const auto cgroups = cgroups_of(::getpid(), CgroupController::kMemory);
+  return cgroups.empty() ? 0 : memory_kills(cgroups.front());
+}
+
+std::optional<std::uint64_t> own_memory_limit() {
+  return memory_limit(cgroups_of(::getpid(), CgroupController::kMemory));
 }
 
 void ensure_open_files(int ranks) {

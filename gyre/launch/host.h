@@ -16,6 +16,11 @@ std::string host_name();
 /// How many processes the kernel has killed for want of memory since it started; nothing when it does not say.
 std::optional<std::int64_t> out_of_memory_kills();
 
+/// The same for processes of the cgroup that this process is in, and the memory limit of that cgroup and those around
+/// it.
+std::int64_t kills_in_own_cgroup();
+std::optional<std::uint64_t> own_memory_limit();
+
 /// Raises this process's limit of open files, where it is lower, to what `ranks` need. Error(kResourceExhausted) says
 /// what to do when the hard limit is too low.
 void ensure_open_files(int ranks);

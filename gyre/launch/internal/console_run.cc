@@ -83,6 +83,7 @@ ConsoleRun::ConsoleRun(const LaunchOptions& options, int restarts, JobMetrics* m
       outputs_(make_outputs(options, own_)),
       output_(options.stdout_fd, options.stderr_fd, size_, options.colour),
       out_of_memory_kills_before_(out_of_memory_kills()),
+      cgroup_kills_before_(kills_in_own_cgroup()),
       input_rank_(choose_input_rank(options, own_)),
       input_(input_rank_ ? std::make_optional<InputRelay>(options.stdin_fd, !options.stdin_rank) : std::nullopt),
       metrics_(metrics),
@@ -383,6 +384,7 @@ LaunchResult ConsoleRun::conclude() {
     result.exit_code = cause->status.shell_code();
     result.first_failed_rank = subject_of(*cause, ended).rank;
     const FailureReport report = report_on(*cause, ended);
+    note_failed_rank(options_.environment, report.rank);
     output_.say(failure_block(report, options_.colour && output_.is_terminal(Stream::kStderr)));
     if (options_.watcher != nullptr) options_.watcher->failed(report.rank, failure_block(report, false));
     if (restarts_ < options_.max_restarts) {
@@ -457,6 +459,7 @@ FailureReport ConsoleRun::report_on(const ExitRecord& cause, const RankSetResult
   }
   const auto kills = out_of_memory_kills();
   if (kills && out_of_memory_kills_before_) report.out_of_memory_kills = *kills - *out_of_memory_kills_before_;
+  if (kills_in_own_cgroup() > cgroup_kills_before_) report.memory_limit_bytes = own_memory_limit();
   return report;
 }
 

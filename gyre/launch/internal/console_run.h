@@ -80,6 +80,7 @@ class ConsoleRun : private RankEvents {
   Output output_;
   SignalSource signals_;
   std::optional<std::int64_t> out_of_memory_kills_before_;
+  const std::int64_t cgroup_kills_before_;
   std::optional<int> input_rank_;
   std::optional<InputRelay> input_;
   JobMetrics* metrics_;

@@ -11,7 +11,14 @@ namespace gyre::launch {
 
 namespace {
 
-std::string explain_kill(const std::optional<std::int64_t>& out_of_memory_kills) {
+std::string explain_kill(const FailureReport& report) {
+  const std::optional<std::int64_t>& out_of_memory_kills = report.out_of_memory_kills;
+  if (report.memory_limit_bytes) {
+    return fmt::format(
+        "the kernel killed it because the job reached its memory limit here, {} MB (a container's, or memoryPerNode of "
+        "a job file); use fewer ranks or smaller batches, or ask for more memory",
+        *report.memory_limit_bytes >> 20);
+  }
   if (out_of_memory_kills && *out_of_memory_kills > 0) {
     return "the kernel ran out of memory and killed it (its out-of-memory killer acted during this job; see `dmesg`); "
            "use fewer ranks or smaller batches";
@@ -20,9 +27,9 @@ std::string explain_kill(const std::optional<std::int64_t>& out_of_memory_kills)
   return "the kernel's out-of-memory killer (see `dmesg`) or a `kill -9`";
 }
 
-std::string explain_signal(int signal, const std::optional<std::int64_t>& out_of_memory_kills) {
+std::string explain_signal(int signal, const FailureReport& report) {
   switch (signal) {
-    case SIGKILL: return explain_kill(out_of_memory_kills);
+    case SIGKILL: return explain_kill(report);
     case SIGSEGV: return "a memory error in native code; `ulimit -c unlimited` keeps a core file for gdb";
     case SIGBUS: return "shared memory or a mapped file ran out of space; see `df /dev/shm` and the disk";
     case SIGABRT: return "an uncaught exception or a failed check in native code; its last lines name it";
@@ -88,13 +95,13 @@ std::string explain(const FailureReport& report) {
            "gyre.distributed` before init_process_group, or install it (in a checkout: `./dev build`)";
   }
   if (std::string what = explain_import(report); !what.empty()) return what;
-  if (report.status.signal != 0) return explain_signal(report.status.signal, report.out_of_memory_kills);
+  if (report.status.signal != 0) return explain_signal(report.status.signal, report);
   const int code = report.status.code;
   if (code == 126) return "a shell could not run a command: not executable";
   if (code == 127) return "a shell did not find a command";
   constexpr int kSignals = 64;
   if (code <= 128 || code > 128 + kSignals) return {};
-  const std::string reason = explain_signal(code - 128, report.out_of_memory_kills);
+  const std::string reason = explain_signal(code - 128, report);
   return fmt::format("the program that it ran was killed by {}{}", signal_name(code - 128),
                      reason.empty() ? "" : ": " + reason);
 }

@@ -28,6 +28,7 @@ struct FailureReport {
   std::vector<int> finished_before;                 ///< Ranks that had already ended with exit code 0.
   bool they_left_a_group = false;                   ///< … after they had been ranks of a group with this one.
   std::optional<std::int64_t> out_of_memory_kills;  ///< On this host during the job; nothing when it is not known.
+  std::optional<std::uint64_t> memory_limit_bytes;  ///< Of the launcher's cgroups, where processes of them were killed.
   std::vector<WatchdogWords> watchdogs;             ///< What watchdogs of devices' libraries have written, by rank.
   std::string stall;                                ///< The newest report of Gyre's about missing ranks; may be empty.
 };

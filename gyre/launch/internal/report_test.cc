@@ -136,6 +136,8 @@ TEST(report, a_kill_is_explained_by_what_the_kernel_counted) {
   EXPECT_THAT(failure_block(report, false), HasSubstr("the kernel ran out of memory"));
   report.out_of_memory_kills = 0;
   EXPECT_THAT(failure_block(report, false), HasSubstr("this host did not run out of memory"));
+  report.memory_limit_bytes = std::uint64_t{64} << 20;
+  EXPECT_THAT(failure_block(report, false), HasSubstr("because the job reached its memory limit here, 64 MB"));
 }
 
 TEST(report, an_exit_code_is_shown_and_a_shells_signal_is_translated) {

@@ -36,4 +36,9 @@ void note_missing_output(const std::vector<std::string>& environment, const std:
   if (!file.empty() && !sentence.empty()) write_note(file, sentence);
 }
 
+void note_failed_rank(const std::vector<std::string>& environment, int rank) {
+  const std::string file = variable_of(environment, launch_contract::kFailedRankFile);
+  if (!file.empty()) write_note(file, std::to_string(rank));
+}
+
 }  // namespace gyre::launch

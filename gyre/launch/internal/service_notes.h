@@ -12,4 +12,7 @@ void note_start_failure(const std::vector<std::string>& environment, const std::
 /// What of the ranks' output could not be written; empty: nothing.
 void note_missing_output(const std::vector<std::string>& environment, const std::string& sentence);
 
+/// The rank that failed first, each time that ranks were started.
+void note_failed_rank(const std::vector<std::string>& environment, int rank);
+
 }  // namespace gyre::launch

@@ -56,6 +56,7 @@ Json to_json(const FailureReport& report) {
   if (report.log_file) value["log_file"] = *report.log_file;
   if (!report.stall.empty()) value["stall"] = report.stall;
   if (report.out_of_memory_kills) value["out_of_memory_kills"] = *report.out_of_memory_kills;
+  if (report.memory_limit_bytes) value["memory_limit_bytes"] = *report.memory_limit_bytes;
   return value;
 }
 
@@ -76,6 +77,9 @@ FailureReport report_of(const Json& value) {
   report.stall = value.value("stall", "");
   if (const auto kills = value.find("out_of_memory_kills"); kills != value.end()) {
     report.out_of_memory_kills = kills->get<std::int64_t>();
+  }
+  if (const auto limit = value.find("memory_limit_bytes"); limit != value.end()) {
+    report.memory_limit_bytes = limit->get<std::uint64_t>();
   }
   return report;
 }

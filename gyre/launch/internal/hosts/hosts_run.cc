@@ -319,6 +319,7 @@ LaunchResult HostsRun::conclude() {
     result.exit_code = first_->status.shell_code();
     result.first_failed_rank = first_->rank;
     if (metrics_) metrics_->failed(first_->rank, "");
+    note_failed_rank(options_.environment, first_->rank);
     if (const auto told = report()) {
       output_.say(failure_block(*told, options_.job.colour && output_.is_terminal(Stream::kStderr)));
     } else {
