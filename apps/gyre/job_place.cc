@@ -86,6 +86,14 @@ bool has_ended(const Json& job) {
   return state == "succeeded" || state == "failed";
 }
 
+std::string shown_image(const Json& job) {
+  const std::string registry = "/properties/containerSettings/imageSourceRegistry";
+  const std::string server = text_at(job, registry + "/serverUrl");
+  const std::string digest = text_at(job, registry + "/digest");
+  return fmt::format("{}{}{}{}{}", server, server.empty() ? "" : "/", text_at(job, registry + "/image"),
+                     digest.empty() ? "" : "@", digest);
+}
+
 Json follow_events(Session& session, const JobName& job, const std::function<void(const std::string&)>& say) {
   session.events(below(path_of(job), "events"), [&](const net::http::ServerEvent& server_event) {
     const Json event = Json::parse(server_event.data, nullptr, false);

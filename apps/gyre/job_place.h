@@ -28,6 +28,9 @@ std::string shown_place(const jobs::resources::JobName& job);
 /// The experiment of a job, by its id.
 std::string experiment_of(const Json& job);
 
+/// The image of its container, with its registry and its digest where these are known; empty without a container.
+std::string shown_image(const Json& job);
+
 bool has_ended(const Json& job);
 /// Hands on what happens to a job, a line each, until it has ended; returns it. Across restarts of the server.
 Json follow_events(jobs::client::Session& session, const jobs::resources::JobName& job,

@@ -87,11 +87,7 @@ JobSubmit::JobSubmit(VerbGroup& group) : verb_(group.app().add_subcommand("submi
   verb_->add_option("--nodes", nodes_, "Number of nodes, allocated all at once")
       ->type_name("N")
       ->check(cli::whole_number_from(1));
-  verb_
-      ->add_option("--gpus-per-node", gpus_per_node_,
-                   "Number of GPUs on each node that only this job sees (default: the node's share)")
-      ->type_name("N")
-      ->check(cli::whole_number_from(0));
+  add_resource_options();
   verb_->add_option("--processes", processes_, "For a command: number of processes on each node")
       ->type_name("N")
       ->check(cli::whole_number_from(1));
@@ -145,6 +141,23 @@ JobSubmit::JobSubmit(VerbGroup& group) : verb_(group.app().add_subcommand("submi
   group.add(verb_, [this](const std::vector<std::string>& environment) { return run(environment); });
 }
 
+void JobSubmit::add_resource_options() {
+  verb_
+      ->add_option("--gpus-per-node", gpus_per_node_,
+                   "Number of GPUs on each node that only this job sees (default: the node's share)")
+      ->type_name("N")
+      ->check(cli::whole_number_from(0));
+  verb_
+      ->add_option("--cpus-per-node", cpus_per_node_,
+                   "Number of cores that the job may use on each node (default: all)")
+      ->type_name("N")
+      ->check(cli::whole_number_from(1));
+  verb_
+      ->add_option("--memory-per-node", memory_per_node_,
+                   "Memory that the job may use on each node: 512m, 16gb (default: all)")
+      ->type_name("SIZE");
+}
+
 std::vector<std::string> JobSubmit::take_command(const std::vector<std::string>& arguments) {
   const auto dashes = std::ranges::find(arguments, "--");
   has_command_ = dashes != arguments.end();
@@ -186,6 +199,8 @@ std::optional<JobSpec> JobSubmit::spec_of_file(const std::vector<std::string>& e
 void JobSubmit::apply_options(JobSpec& spec, const std::vector<std::string>& environment) const {
   if (nodes_) spec.node_count = *nodes_;
   if (gpus_per_node_) spec.gpus_per_node = gpus_per_node_;
+  if (cpus_per_node_) spec.cpus_per_node = cpus_per_node_;
+  if (!memory_per_node_.empty()) spec.memory_per_node = memory_per_node_;
   if (!preparation_.empty() && !has_command_) spec.job_preparation_command_line = preparation_;
   if (!logs_.empty()) spec.std_out_err_path_prefix = logs_;
   add_outputs(outputs_, spec);

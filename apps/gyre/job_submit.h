@@ -26,6 +26,7 @@ class JobSubmit {
   jobs::spec::JobSpec spec_of_command() const;
   /// Nothing where the file is wrong; its problems were shown.
   std::optional<jobs::spec::JobSpec> spec_of_file(const std::vector<std::string>& environment) const;
+  void add_resource_options();
   void apply_options(jobs::spec::JobSpec& spec, const std::vector<std::string>& environment) const;
   std::string cluster_of(jobs::client::Session& session, const jobs::spec::JobSpec& spec,
                          const std::string& workspace) const;
@@ -39,6 +40,8 @@ class JobSubmit {
   std::string cluster_;
   std::optional<int> nodes_;
   std::optional<int> gpus_per_node_;
+  std::optional<int> cpus_per_node_;
+  std::string memory_per_node_;
   std::optional<int> processes_;
   std::optional<int> restarts_;
   std::optional<int> retries_;

@@ -84,6 +84,7 @@ std::string job_fields(const Json& job, const std::vector<std::string>& notes) {
       {"state", property("executionState")},
       {"cluster", property("cluster/id")},
       {"nodes", property("nodeCount")},
+      {"image", shown_image(job)},
       {"toolkit", property("toolType")},
       {"priority", property("schedulingPriority")},
       {"submitted", shown_time(property("creationTime"))},

@@ -83,6 +83,7 @@ struct CommandLine {
   gyre::app::JobCommand job{app};
   gyre::app::ServerCommand server{app};
   std::unique_ptr<VerbGroup> clusters = gyre::app::cluster_verbs(app);
+  std::unique_ptr<VerbGroup> images = gyre::app::image_verbs(app);
   std::unique_ptr<VerbGroup> experiments = gyre::app::experiment_verbs(app);
   std::unique_ptr<VerbGroup> workspaces = gyre::app::workspace_verbs(app);
   std::unique_ptr<VerbGroup> users = gyre::app::user_verbs(app);
@@ -99,8 +100,8 @@ struct CommandLine {
   gyre::app::ContainerCommands container{app};
   gyre::app::ParameterServerCommand parameter_server{app};
   gyre::app::NodeShellCommands node_shell{app};
-  std::vector<VerbGroup*> groups{&job.group(), clusters.get(), experiments.get(), workspaces.get(),
-                                 users.get(),  stores.get(),   metrics.get()};
+  std::vector<VerbGroup*> groups{&job.group(),     clusters.get(), images.get(), experiments.get(),
+                                 workspaces.get(), users.get(),    stores.get(), metrics.get()};
   std::vector<std::string> words{"help", "version", "--help", "-h", "--version", kTableOption};
 
   CommandLine() {

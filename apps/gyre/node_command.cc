@@ -68,16 +68,9 @@ jobs::node::Variables variables_for_jobs(const std::vector<std::string>& environ
   return variables;
 }
 
-/// Programs that start containers know where registries are by these.
 void use_containers(const std::vector<std::string>& environment, jobs::node::NodeOptions& options) {
-  const std::string storage = variable_of(environment, "GYRE_CONTAINERS");
-  if (!storage.empty()) options.containers = fs::weakly_canonical(fs::absolute(storage));
-  constexpr std::array kNames = {"PATH",        "HOME",     "HTTP_PROXY",    "HTTPS_PROXY",  "NO_PROXY", "http_proxy",
-                                 "https_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR", "LANG"};
-  for (const std::string& entry : environment) {
-    const std::string name = entry.substr(0, entry.find('='));
-    if (std::ranges::find(kNames, name) != kNames.end()) options.runtime_environment.push_back(entry);
-  }
+  options.containers = jobs::containers::storage_of(environment);
+  options.runtime_environment = jobs::containers::runtime_environment(environment);
 }
 
 net::JobKey key_at(const std::string& where) {

@@ -14,6 +14,7 @@ std::unique_ptr<VerbGroup> workspace_verbs(CLI::App& app);
 std::unique_ptr<VerbGroup> experiment_verbs(CLI::App& app);
 std::unique_ptr<VerbGroup> user_verbs(CLI::App& app);
 std::unique_ptr<VerbGroup> cluster_verbs(CLI::App& app);
+std::unique_ptr<VerbGroup> image_verbs(CLI::App& app);
 
 /// The verb `gyre usage`.
 class UsageCommand {

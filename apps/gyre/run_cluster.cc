@@ -9,6 +9,7 @@
 #include "apps/gyre/job_file.h"
 #include "apps/gyre/job_place.h"
 #include "gyre/base/error.h"
+#include "gyre/cli/number_check.h"
 #include "gyre/jobs/spec/command.h"
 #include "gyre/jobs/spec/variable_references.h"
 
@@ -41,6 +42,12 @@ void RunCluster::add_options(CLI::App& verb, const std::string& group) {
       "DIR");
   add("--requirements", requirements_,
       "Have each node make a virtual environment of what this pip file names; it is kept for later jobs", "FILE");
+  verb.add_option("--cpus-per-node", cpus_per_node_, "Cores that the job may use on each node (default: all)")
+      ->type_name("N")
+      ->check(cli::whole_number_from(1))
+      ->group(group);
+  add("--memory-per-node", memory_per_node_, "Memory that the job may use on each node: 512m, 16gb (default: all)",
+      "SIZE");
   add("--job-name", name_, "The job's name (default: a new one, derived from the script)", "NAME");
   add_output_option(verb, outputs_);
   verb.get_option("--output")->group(group);
@@ -62,6 +69,8 @@ int RunCluster::run(const ClusterJob& job, const std::vector<std::string>& envir
   jobs::spec::JobSpec spec = jobs::spec::job_of_command(command);
   add_outputs(outputs_, spec);
   spec.cluster_id = cluster_;
+  spec.cpus_per_node = cpus_per_node_;
+  if (!memory_per_node_.empty()) spec.memory_per_node = memory_per_node_;
   JobConsole console("gyre run", remote_, environment, kPatience, JobConsole::OnSignal::kStopTheJob);
   const jobs::resources::JobName place{console.workspace(), kDefaultExperiment,
                                        name_.empty() ? new_job_name(stem_of(job.command)) : name_};

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -8,8 +9,8 @@
 
 namespace gyre::app {
 
-/// The options --cluster, --code, --output, --requirements and --job-name of `gyre run`: its ranks run on a cluster of
-/// a job server, as a job that lasts as long as the command.
+/// The options --cluster and those that go with it of `gyre run`: its ranks run on a cluster of a job server, as a job
+/// that lasts as long as the command.
 class RunCluster final : public JobCluster {
  public:
   void add_options(CLI::App& verb, const std::string& group) override;
@@ -20,6 +21,8 @@ class RunCluster final : public JobCluster {
   std::string cluster_;
   std::string code_ = ".";
   std::string requirements_;
+  std::optional<int> cpus_per_node_;
+  std::string memory_per_node_;
   std::string name_;
   std::vector<std::string> outputs_;
   Remote remote_;  ///< As GYRE_SERVER, GYRE_TOKEN and GYRE_WORKSPACE say.

@@ -54,6 +54,8 @@ def examine(*, self_test: bool = True) -> Iterator[Finding]:
     yield from _machine()
     yield from _environment()
     yield _ssh()
+    yield _containers()
+    yield _limits()
     if self_test:
         yield _self_test()
 
@@ -286,6 +288,32 @@ def _ssh() -> Finding:
     if found is None:
         return Finding("ssh", "note", "absent; `gyre run -H` needs it", "apt-get install openssh-client")
     return Finding("ssh", "ok", found)
+
+
+def _containers() -> Finding:
+    """What a job server on this machine would start the containers of jobs with."""
+    missing = [name for name in ("podman", "runc", "skopeo") if shutil.which(name) is None]
+    remedy = f"apt-get install {' '.join(missing)}"
+    if "podman" in missing:
+        text = "no podman; jobs with containerSettings cannot run on this machine"
+        return Finding("containers", "note", text, remedy)
+    if "skopeo" in missing:
+        text = "no skopeo; the image of a job is looked up by its tag in each attempt, and not pinned to a digest"
+        return Finding("containers", "note", text, remedy)
+    return Finding("containers", "ok", "podman, skopeo")
+
+
+def _limits() -> Finding:
+    from gyre.workers import _limits as limits  # noqa: PLC0415  As above.
+
+    name = "job limits"
+    if os.geteuid() != 0:
+        text = "cpusPerNode and memoryPerNode are enforced only by a job server that root runs"
+        return Finding(name, "note", text, "sudo gyre server")
+    if lacking := limits.lacking_controllers():
+        text = f"this machine grants no cgroups with the {' and '.join(lacking)} controller: jobs are not limited"
+        return Finding(name, "note", text, "mount cgroups, or start the container of the server with them")
+    return Finding(name, "ok", "cores and memory, by cgroups")
 
 
 def _self_test() -> Finding:

@@ -141,34 +141,98 @@ def test_a_job_that_is_ended_takes_its_container_along(pool: JobServer, storage:
 def test_a_private_registry_gives_its_image_to_whoever_has_the_password(
     job_server: JobServer, storage: Storage, tmp_path: Path
 ) -> None:
-    """With the digest in the events. A wrong password, and an image that is not there, are one sentence each."""
+    """What its tag leads to at the submission is what runs. What cannot run is refused then, in one sentence."""
     with registry(tmp_path) as (name, certificate):
         wait_until(lambda: storage.push(IMAGE, f"{name}/team/train:1", f"{USER}:{PASSWORD}", certificate))
         job_server.environment |= {"GYRE_CONTAINERS": str(storage.folder), "SSL_CERT_FILE": str(certificate)}
         job_server.start()
         job_server.ok("cluster", "create", "pool", "-t", "1", "--mount", f"external={job_server.share}")
 
-        def job(image: str, password: str) -> dict[str, Any]:
+        def job(image: str, password: str, line: str = "cat /etc/of-image") -> dict[str, Any]:
             source = {"serverUrl": name, "credentials": {"username": USER, "password": password}}
-            return in_container(job_server, "echo ran", image=image, registry=source)
+            return in_container(job_server, line, image=image, registry=source)
 
-        done = ended(job_server, "right", job("team/train:1", PASSWORD))
-        events = job_server.ok("job", "events", "right")
-        assert done["executionState"] == "succeeded", events
-        assert f"runs in a container of {name}/team/train:1@sha256:" in events
-        wrong = ended(job_server, "wrong", job("team/train:1", "guess"))
-        assert f"the registry {name} refuses user '{USER}'" in str(wrong["executionInfo"]["errors"])
-        missing = ended(job_server, "missing", job("team/other:1", PASSWORD))
-        assert f"the registry {name} has no image {name}/team/other:1" in str(missing["executionInfo"]["errors"])
+        def refusal(image: str, password: str) -> str:
+            file = str(job_server.job_file(job(image, password), "refused.json"))
+            refused = job_server.verb("job", "submit", file, "-n", "refused", "-c", "pool")
+            assert refused.returncode != 0
+            return refused.stderr
+
+        assert f"the registry {name} refuses user '{USER}'" in refusal("team/train:1", "guess")
+        assert f"the registry {name} has no image {name}/team/other:1" in refusal("team/other:1", PASSWORD)
+        storage.podman("import", "--arch", "s390x", "-", "other/arch:1", stdin=busybox_files())
+        storage.push("other/arch:1", f"{name}/team/arch:1", f"{USER}:{PASSWORD}", certificate)
+        assert f"the image {name}/team/arch:1 is for s390x processors" in refusal("team/arch:1", PASSWORD)
+
+        waits = str(
+            job_server.job_file(job_server.custom(f"while [ ! -e {job_server.share}/go ]; do sleep 0.05; done"))
+        )
+        job_server.ok("job", "submit", waits, "-n", "before", "-c", "pool")
+        file = str(job_server.job_file(job("team/train:1", PASSWORD), "pinned.json"))
+        job_server.ok("job", "submit", file, "-n", "pinned", "-c", "pool")
+        shown = job_server.json("job", "show", "pinned")["properties"]["containerSettings"]["imageSourceRegistry"]
+        assert f"{name}/team/train:1@{shown['digest']}" in job_server.ok("job", "show", "pinned")
+        # The tag leads elsewhere by the time the job begins.
+        storage.add("other/later:1", busybox_files({"etc/of-image": "made later\n"}))
+        storage.push("other/later:1", f"{name}/team/train:1", f"{USER}:{PASSWORD}", certificate)
+        (job_server.share / "go").touch()
+        job_server.verb("job", "wait", "pinned")
+        events = job_server.ok("job", "events", "pinned")
+        assert job_server.json("job", "show", "pinned")["properties"]["executionState"] == "succeeded", events
+        assert f"runs in a container of {name}/team/train:1@{shown['digest']}" in events
+        assert output_of(job_server, "pinned") == "made for a test\n"
+        # The same submission again is the same job.
+        job_server.ok("job", "submit", file, "-n", "pinned", "-c", "pool")
+        pulled = job_server.verb("image", "pull", file, "-c", "pool")
+        assert pulled.returncode == 0, pulled.stderr
+        assert "fetches the image team/train:1" in pulled.stderr
+        assert f"{name}/team/train:1@sha256:" in pulled.stdout
+        assert shown["digest"] not in pulled.stdout
+        refused = job_server.verb("image", "pull", "pinned")
+        assert "known to the server alone; give the job file" in refused.stderr
     for file in job_server.folder.glob("nodes/*/agent/agent.log"):
         assert PASSWORD not in file.read_text()
+
+
+def test_a_containers_memory_and_cores_are_the_jobs(pool: JobServer) -> None:
+    """The kernel enforces them, and its kill is named."""
+    line = "busybox dd if=/dev/zero of=/dev/null bs=200M count=1"
+    properties = {**in_container(pool, line), "memoryPerNode": "64m", "cpusPerNode": 1}
+    own = "$(busybox sed -n 's/.*:cpu://p' /proc/self/cgroup)"
+    quota = f"cat /sys/fs/cgroup/cpu{own}/cpu.cfs_quota_us /sys/fs/cgroup/cpu.max || true"
+    properties["jobPreparation"] = {"commandLine": quota}
+    job = ended(pool, "greedy", properties)
+    [error] = job["executionInfo"]["errors"]
+    assert "the kernel killed it because the job reached its memory limit" in error["message"]
+    assert "memoryPerNode 64m" in error["message"]
+    assert "100000" in next(pool.share.glob("**/stdout-job_prep.txt")).read_text()
+    assert "is not enforced" not in pool.ok("job", "events", "greedy")
+
+
+def test_a_job_has_the_world_that_an_image_sets_up_in_its_bashrc(pool: JobServer, storage: Storage) -> None:
+    """As images do that were made by hand; their file leaves shells that are not interactive alone."""
+    bashrc = "case $- in *i*) ;; *) return ;; esac\nexport FROM=bashrc\n"
+    storage.add("gyre-test/bash:1", busybox_files({"root/.bashrc": bashrc}, [Path("/bin/bash")]))
+    for name, settings, said in (("plain", {}, "\n"), ("read", {"readBashrc": True}, "bashrc\n")):
+        job = ended(pool, name, in_container(pool, 'echo "$FROM"', image="gyre-test/bash:1", **settings))
+        assert job["executionState"] == "succeeded", (job, output_of(pool, name, "stderr"))
+        assert output_of(pool, name) == said
+
+
+def test_a_server_without_podman_says_so_when_the_job_is_submitted(pool: JobServer, tmp_path: Path) -> None:
+    pool.end()
+    pool.environment["PATH"] = f"{pool.gyre.parent}:{tmp_path}"
+    pool.start()
+    refused = pool.verb("job", "submit", str(pool.job_file(in_container(pool, "true"))), "-c", "pool")
+    assert refused.returncode != 0
+    assert "this machine has no podman, which starts the containers of jobs; install it" in refused.stderr
 
 
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
         ({"image": "127.0.0.1:1/none:1"}, "cannot reach the registry 127.0.0.1:1"),
-        ({"shmSize": "900000gb"}, "its shmSize is 900000gb, and the machine has"),
+        ({"shmSize": "900000gb"}, "its shmSize is 900000gb, and the job may have"),
     ],
 )
 def test_what_keeps_a_container_from_starting_is_one_sentence_before_anything_runs(

@@ -59,6 +59,9 @@ ELSEWHERE = {
         "gyre server &",
         "gyre agent --service tcp:10.0.0.1:7700 --key-file /etc/gyre/agents.key --node n1 --root /scratch/gyre",
     ),
+    "e2e/containers_test.py::test_a_private_registry_gives_its_image_to_whoever_has_the_password": (
+        "gyre image pull job.json -c pool",
+    ),
     "e2e/page_service_test.py::test_the_page_of_a_job_server": (
         "gyre page",
         "gyre page --server https://login:7710#FINGERPRINT --port 8100",

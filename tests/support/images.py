@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import re
 import shutil
 import subprocess
 import tarfile
@@ -15,11 +16,21 @@ BUSYBOX = Path("/bin/busybox")
 APPLETS = ("sh", "cat", "chown", "df", "echo", "hostname", "id", "kill", "ls", "mkdir", "sleep", "stat", "test")
 
 
-def busybox_files(extra: dict[str, str] | None = None) -> bytes:
-    """A root file system, as a tar archive: busybox, and files with these contents."""
+def libraries_of(program: Path) -> list[str]:
+    listing = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+    return re.findall(r"(/\S+) \(0x", listing)
+
+
+def busybox_files(extra: dict[str, str] | None = None, programs: Iterable[Path] = ()) -> bytes:
+    """A root file system, as a tar archive: busybox, files with these contents, and programs of this machine with
+    their libraries."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
         tar.add(BUSYBOX.resolve(), "bin/busybox")
+        for program in programs:
+            tar.add(program.resolve(), str(program).lstrip("/"))
+            for library in libraries_of(program):
+                tar.add(Path(library).resolve(), library.lstrip("/"))
         for applet in (*(f"bin/{name}" for name in APPLETS), "usr/bin/env"):
             link = tarfile.TarInfo(applet)
             link.type, link.linkname = tarfile.SYMTYPE, "/bin/busybox"

@@ -1,9 +1,13 @@
 #include "gyre/jobs/containers/container_runtime.h"
 
 #include <fmt/format.h>
+#include <sys/sysinfo.h>
 
+#include <algorithm>
+#include <array>
 #include <cctype>
 #include <charconv>
+#include <iterator>
 #include <limits>
 #include <string_view>
 
@@ -24,6 +28,21 @@ std::unique_ptr<ContainerRuntime> find_runtime(const std::filesystem::path& stor
   return std::make_unique<Podman>(storage, environment);
 }
 
+std::filesystem::path storage_of(const std::vector<std::string>& environment) {
+  const std::string folder = variable_of(environment, "GYRE_CONTAINERS");
+  return folder.empty() ? kDefaultStorage : std::filesystem::weakly_canonical(std::filesystem::absolute(folder));
+}
+
+std::vector<std::string> runtime_environment(const std::vector<std::string>& environment) {
+  constexpr std::array kNames = {"PATH",        "HOME",     "HTTP_PROXY",    "HTTPS_PROXY",  "NO_PROXY", "http_proxy",
+                                 "https_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR", "LANG"};
+  std::vector<std::string> kept;
+  std::ranges::copy_if(environment, std::back_inserter(kept), [&](const std::string& entry) {
+    return std::ranges::find(kNames, entry.substr(0, entry.find('='))) != kNames.end();
+  });
+  return kept;
+}
+
 std::uint64_t bytes_of_size(const std::string& size) {
   std::uint64_t number = 0;
   const auto [end, failure] = std::from_chars(size.data(), size.data() + size.size(), number);
@@ -38,13 +57,18 @@ std::uint64_t bytes_of_size(const std::string& size) {
   return number << (10 * power);
 }
 
-std::uint64_t shared_memory_size(const std::string& wanted, std::uint64_t machine_bytes) {
-  if (wanted.empty()) return machine_bytes / 2;
+std::uint64_t memory_of_machine() {
+  struct sysinfo info{};
+  return ::sysinfo(&info) == 0 ? std::uint64_t{info.totalram} * info.mem_unit : 0;
+}
+
+std::uint64_t shared_memory_size(const std::string& wanted, std::uint64_t memory_bytes) {
+  if (wanted.empty()) return memory_bytes / 2;
   const std::uint64_t bytes = bytes_of_size(wanted);
-  if (bytes <= machine_bytes) return bytes;
+  if (bytes <= memory_bytes) return bytes;
   throw Error(
       ErrorCode::kInvalidArgument,
-      fmt::format("its shmSize is {}, and the machine has {} MB of memory; ask for less", wanted, machine_bytes >> 20));
+      fmt::format("its shmSize is {}, and the job may have {} MB of memory; ask for less", wanted, memory_bytes >> 20));
 }
 
 }  // namespace gyre::jobs::containers

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,8 @@ struct ImageName {
   std::string server;    ///< Its registry; empty: the one in `image`, else Docker Hub.
   std::string user;      ///< Empty: the registry asks for none.
   std::string password;  ///< A secret.
+  /// Of its contents: "sha256:…". Empty: whatever the registry has under the name.
+  std::string digest{};
 };
 
 /// An image that this machine has.
@@ -43,7 +46,9 @@ struct Container {
   /// Who the container's root is outside: it has this account's rights over what is mounted, and no others.
   UserId root;
   std::vector<BindMount> mounts;
-  std::uint64_t memory_bytes = 0;  ///< The size of /dev/shm.
+  std::uint64_t shared_memory_bytes = 0;      ///< The size of /dev/shm.
+  std::optional<int> cores;                   ///< At most so many.
+  std::optional<std::uint64_t> memory_bytes;  ///< At most so much, /dev/shm included; nothing goes to swap.
   /// Its first process, in place of the image's ENTRYPOINT and CMD. The container is over when it ends.
   std::vector<std::string> command;
   std::map<std::string, std::string> environment;  ///< Added to the image's.
@@ -61,6 +66,9 @@ class ContainerRuntime {
  public:
   virtual ~ContainerRuntime() = default;
 
+  /// The digest that the registry has for the image now; nothing for an image that no registry is asked for. Errors as
+  /// fetch(), and kIo where this machine has nothing to ask with.
+  virtual std::optional<std::string> digest_of(const ImageName& name) = 0;
   /// Fetches the image, unless the machine has it by itself (one that was built or loaded there, "localhost/…").
   /// Error(kNotFound): there is none of this name; Error(kAuthentication): the registry refuses the user;
   /// Error(kUnsupported): it is for other machines; Error(kResourceExhausted): the disk is full; Error(kAborted): it
@@ -69,6 +77,8 @@ class ContainerRuntime {
   /// Returns once the first process runs. The container removes itself when that ends. Error(kIo …).
   virtual void start(const Container& container) = 0;
   virtual bool runs(const std::string& name) = 0;
+  /// Its first process, as the machine numbers it; nothing: it does not run.
+  virtual std::optional<pid_t> process_of(const std::string& name) = 0;
   /// Kills all that runs in it. One that is not there is fine. Error(kIo).
   virtual void remove(const std::string& name) = 0;
   /// The names of containers with this label.
@@ -77,6 +87,9 @@ class ContainerRuntime {
 
 /// Where the images and containers of jobs lie, unless somebody chooses another folder (GYRE_CONTAINERS).
 inline constexpr const char* kDefaultStorage = "/var/lib/gyre/containers";
+std::filesystem::path storage_of(const std::vector<std::string>& environment);
+/// What programs that start containers get of an environment: by it they know where registries are.
+std::vector<std::string> runtime_environment(const std::vector<std::string>& environment);
 
 /// The runtime that this machine has: podman. `environment`: for its programs; PATH and proxies. Error(kUnsupported) if
 /// there is none, with the command that installs it.
@@ -86,8 +99,11 @@ std::unique_ptr<ContainerRuntime> find_runtime(const std::filesystem::path& stor
 /// "16gb", "64m", as docker takes them. Error(kInvalidArgument).
 std::uint64_t bytes_of_size(const std::string& size);
 
-/// The size of a container's /dev/shm: `wanted`, or half of the memory. Error(kInvalidArgument) when this machine's
-/// memory cannot hold what is wanted. Pure.
-std::uint64_t shared_memory_size(const std::string& wanted, std::uint64_t machine_bytes);
+/// 0 where the kernel does not say.
+std::uint64_t memory_of_machine();
+
+/// The size of a container's /dev/shm: `wanted`, or half of the memory that the job may have. Error(kInvalidArgument)
+/// when that cannot hold what is wanted. Pure.
+std::uint64_t shared_memory_size(const std::string& wanted, std::uint64_t memory_bytes);
 
 }  // namespace gyre::jobs::containers

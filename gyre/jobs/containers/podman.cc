@@ -31,6 +31,7 @@ namespace fs = std::filesystem;
 
 constexpr std::chrono::hours kLongestFetch{2};
 constexpr std::chrono::minutes kLongestCall{2};
+constexpr std::chrono::seconds kLongestQuestion{15};  // Somebody who submits a job waits for the answer.
 constexpr const char* kImagesOfMachine = "/var/lib/containers/storage";
 
 std::uint64_t limit_of(decltype(RLIMIT_NOFILE) resource, std::uint64_t most) {
@@ -44,6 +45,15 @@ internal::Limits limits_of_ours() {
   constexpr std::uint64_t kMostFiles = 1 << 20;
   constexpr std::uint64_t kMostProcesses = 1 << 15;
   return {.files = limit_of(RLIMIT_NOFILE, kMostFiles), .processes = limit_of(RLIMIT_NPROC, kMostProcesses)};
+}
+
+void check_architecture(const std::string& image, const std::string& architecture) {
+  utsname machine{};
+  ::uname(&machine);
+  const std::string own = internal::architecture_of_images(machine.machine);
+  if (architecture == own) return;
+  throw Error(ErrorCode::kUnsupported,
+              fmt::format("the image {} is for {} processors, and this machine has {}", image, architecture, own));
 }
 
 /// Readable by root alone, and gone with this object.
@@ -123,31 +133,52 @@ Image Podman::inspect(const std::string& image, const std::string& shown) {
   Image result{.id = {}, .name = shown, .digest = {}};
   std::string architecture;
   words >> result.id >> architecture >> result.digest;
-  utsname machine{};
-  ::uname(&machine);
-  const std::string own = internal::architecture_of_images(machine.machine);
-  if (architecture == own) return result;
-  throw Error(ErrorCode::kUnsupported,
-              fmt::format("the image {} is for {} processors, and this machine has {}", shown, architecture, own));
+  check_architecture(shown, architecture);
+  return result;
+}
+
+Image Podman::local_image(const ImageName& name) {
+  if (!name.server.empty() || !name.digest.empty()) return {};
+  const std::string local = name.image.starts_with("localhost/") ? name.image : "localhost/" + name.image;
+  Image own = inspect(local, local);
+  own.digest.clear();
+  return own;
+}
+
+std::optional<std::string> Podman::digest_of(const ImageName& name) {
+  if (!local_image(name).id.empty()) return std::nullopt;
+  const std::string full = internal::full_name(name);
+  const CredentialsFile credentials(state_, name);
+  const std::size_t at = full.find('@');  // Then it says already what the registry will.
+  const std::string place = at == std::string::npos ? full : internal::with_digest(full, full.substr(at + 1));
+  std::vector<std::string> argv = internal::digest_arguments(place, credentials.path());
+  internal::ProgramOutput answer;
+  try {
+    answer = internal::run_program(argv, environment_, Deadline::after(kLongestQuestion), {});
+  } catch (const SpawnError&) {
+    throw Error(ErrorCode::kIo,
+                "this machine has no skopeo, which asks registries for digests (`apt-get install skopeo`)");
+  }
+  if (!answer.status.success()) throw internal::fetch_error(name, answer.error);
+  std::istringstream words(answer.out);
+  std::string digest;
+  std::string architecture;
+  words >> digest >> architecture;
+  check_architecture(full, architecture);
+  return digest;
 }
 
 Image Podman::fetch(const ImageName& name, const Interruption& interruption) {
-  if (name.server.empty()) {
-    // Built or loaded here; no registry has it.
-    const std::string local = name.image.starts_with("localhost/") ? name.image : "localhost/" + name.image;
-    Image own = inspect(local, local);
-    if (!own.id.empty()) {
-      own.digest.clear();
-      return own;
-    }
-  }
+  if (Image own = local_image(name); !own.id.empty()) return own;
   const std::string full = internal::full_name(name);
   const CredentialsFile credentials(state_, name);
-  const Outcome fetched = call(internal::pull_arguments(full, credentials.path()), interruption);
+  const std::string place = internal::with_digest(full, name.digest);
+  const Outcome fetched = call(internal::pull_arguments(place, credentials.path()), interruption);
   if (!fetched.status.success()) throw internal::fetch_error(name, fetched.error);
   std::string id = fetched.out.substr(0, fetched.out.find('\n'));
   Image image = inspect(id, full);
   if (image.id.empty()) throw Error(ErrorCode::kIo, fmt::format("podman has lost the image {}", full));
+  if (!name.digest.empty()) image.digest = name.digest;  // Of an index it is another than its image's here.
   return image;
 }
 
@@ -165,6 +196,13 @@ void Podman::start(const Container& container) {
 bool Podman::runs(const std::string& name) {
   const Outcome found = call({"container", "inspect", "--format", "{{.State.Running}}", name});
   return found.status.success() && found.out.starts_with("true");
+}
+
+std::optional<pid_t> Podman::process_of(const std::string& name) {
+  const Outcome found = call({"container", "inspect", "--format", "{{.State.Pid}}", name});
+  pid_t process = 0;
+  return found.status.success() && std::istringstream(found.out) >> process && process > 0 ? std::optional(process)
+                                                                                           : std::nullopt;
 }
 
 void Podman::remove(const std::string& name) {

@@ -14,9 +14,11 @@ class Podman final : public ContainerRuntime {
  public:
   Podman(std::filesystem::path storage, std::vector<std::string> environment);
 
+  std::optional<std::string> digest_of(const ImageName& name) override;
   Image fetch(const ImageName& name, const Interruption& interruption) override;
   void start(const Container& container) override;
   bool runs(const std::string& name) override;
+  std::optional<pid_t> process_of(const std::string& name) override;
   void remove(const std::string& name) override;
   std::vector<std::string> with_label(const std::string& label, const std::string& value) override;
 
@@ -26,6 +28,8 @@ class Podman final : public ContainerRuntime {
   void prepare();
   Outcome call(const std::vector<std::string>& arguments, const Interruption& interruption = {});
   Image inspect(const std::string& image, const std::string& shown);
+  /// One that was built or loaded here, which no registry has; without an id: there is none.
+  Image local_image(const ImageName& name);
 
   const std::filesystem::path storage_;
   const std::filesystem::path state_;  ///< Gone with the machine's next boot.

@@ -53,8 +53,16 @@ class Driver {
   /// Error(kInvalidArgument) for a cluster of which can be seen from here that none of its jobs could start: a mount
   /// that leads nowhere. What only nodes can see, they report when a job starts. Thread-safe.
   virtual void check(const spec::ClusterSpec& /*cluster*/) const {}
-  /// Error(kInvalidArgument) for a job that asks for more than such a cluster can ever give it. Thread-safe.
+  /// Error(kInvalidArgument) for a job that asks for more than such a cluster can ever give it; kResourceExhausted
+  /// where that is cores or memory. Thread-safe.
   virtual void check_job(const spec::JobSpec& /*job*/, const spec::ClusterSpec& /*cluster*/) const {}
+  /// By which contents the job's container is made on every node, whatever its image's name leads to later: a digest.
+  /// Nothing: there is no container, or no registry is asked. Errors as containers::ContainerRuntime::digest_of(). May
+  /// take seconds; thread-safe.
+  virtual std::optional<std::string> image_digest(const spec::JobSpec& /*job*/,
+                                                  const spec::ClusterSpec& /*cluster*/) const {
+    return std::nullopt;
+  }
   /// How many GPUs a job of the cluster has on each node if it does not ask for a number; nothing: that is not for the
   /// driver to say. Thread-safe.
   virtual std::optional<int> gpus_per_node(const spec::ClusterSpec& /*cluster*/) const { return std::nullopt; }

@@ -19,4 +19,17 @@ std::optional<std::string> why_no_container(const spec::JobSpec& job, const spec
           : fmt::format("driver '{}' cannot start containers", cluster.gyre.driver));
 }
 
+containers::ImageName image_of(const spec::ContainerSettings& settings) {
+  containers::ImageName name{.image = settings.image,
+                             .server = settings.server_url.value_or(""),
+                             .user = {},
+                             .password = {},
+                             .digest = settings.digest};
+  if (settings.credentials) {
+    name.user = settings.credentials->username;
+    name.password = settings.credentials->password.text.value_or("");
+  }
+  return name;
+}
+
 }  // namespace gyre::jobs::node

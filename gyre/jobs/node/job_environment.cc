@@ -208,9 +208,10 @@ std::string mpi_host_file(const WorkOrder& order, int processes) {
   for (std::size_t node = 0; node < order.nodes.size(); ++node) {
     const NodePlace& place = order.nodes[node];
     // The line of a custom job says itself how many processes it wants; it is offered all that there is.
-    const int all = place.gpus > 0 ? place.gpus : place.cores;
+    const int cores = std::min(place.cores, order.job.cpus_per_node.value_or(place.cores));
+    const int all = place.gpus > 0 ? place.gpus : cores;
     const int slots = processes > 0 ? std::max(1, counts[node]) : all;
-    text += fmt::format("{} slots={} max_slots={}\n", place.address, slots, std::max(slots, place.cores));
+    text += fmt::format("{} slots={} max_slots={}\n", place.address, slots, std::max(slots, cores));
   }
   return text;
 }

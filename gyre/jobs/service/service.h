@@ -134,6 +134,8 @@ class Service final : public JobService {
   void check_user(const resources::User& user);
   /// kConflict StoredClusterUnreadable where it cannot be read.
   spec::ClusterSpec spec_of(const resources::ClusterName& name);
+  /// The job as it is kept: with the digest that its image's name leads to now.
+  spec::JobSpec pinned(const resources::JobName& name, const resources::Submission& submission);
 
   std::unique_ptr<Work> work_;
 };

@@ -121,14 +121,44 @@ void check_places(const spec::JobSpec& job, const spec::ClusterSpec& cluster, co
 }
 
 /// What the cluster can never give it must not wait for ever.
-void check_gpus(Dispatcher& dispatcher, const spec::JobSpec& job, const spec::ClusterSpec& cluster,
-                const std::string& name) {
+void check_resources(Dispatcher& dispatcher, const spec::JobSpec& job, const spec::ClusterSpec& cluster,
+                     const std::string& name) {
   try {
     dispatcher.check_job(job, cluster);
   } catch (const Error& error) {
-    throw ServiceError(ServiceError::Kind::kInvalid, "NotEnoughGpus",
+    const bool of_machine = error.code() == ErrorCode::kResourceExhausted;
+    throw ServiceError(ServiceError::Kind::kInvalid, of_machine ? "NotEnoughResources" : "NotEnoughGpus",
                        fmt::format("the job cannot run on cluster '{}': {}", name, error.what()));
   }
+}
+
+/// As it was submitted: the digest of the image is the service's own addition.
+spec::JobSpec without_digest(spec::JobSpec job) {
+  if (job.container_settings) job.container_settings->digest.clear();
+  return job;
+}
+
+bool is_same(const catalog::Job& found, const spec::JobSpec& submitted) {
+  if (!submitted.container_settings) return found.spec == kept(submitted).text;
+  const auto stored = stored_spec(found);
+  return stored.spec && kept(without_digest(*stored.spec)).text == kept(submitted).text;
+}
+
+/// An image that is not there, or that nobody gives it, would be found by the first attempt. A registry that does not
+/// answer now is asked by the nodes.
+spec::JobSpec with_digest(Dispatcher& dispatcher, spec::JobSpec job, const spec::ClusterSpec& cluster,
+                          const std::string& name) {
+  try {
+    job.container_settings->digest = dispatcher.image_digest(job, cluster).value_or("");
+  } catch (const Error& error) {
+    const bool final = error.code() == ErrorCode::kNotFound || error.code() == ErrorCode::kAuthentication ||
+                       error.code() == ErrorCode::kUnsupported;
+    if (final) {
+      throw ServiceError(ServiceError::Kind::kInvalid, resources::error_code::kContainer,
+                         fmt::format("the job cannot run on cluster '{}': {}", name, error.what()));
+    }
+  }
+  return job;
 }
 
 /// What a node could not unpack would be found by the first attempt.
@@ -176,9 +206,25 @@ resources::Job Service::job(const resources::JobName& name) {
   return work_->shown(ledger.job(name), name);
 }
 
+spec::JobSpec Service::pinned(const resources::JobName& name, const resources::Submission& submission) {
+  spec::JobSpec job = without_digest(submission.spec);
+  if (!job.container_settings) return job;
+  std::optional<spec::ClusterSpec> cluster;
+  {
+    Ledger& ledger = work_->ledger;
+    const MutexLock lock(ledger.mutex);
+    const catalog::Experiment experiment = ledger.experiment({name.workspace, name.experiment});
+    if (ledger.catalog.jobs().find(experiment.id, name.job)) return job;
+    cluster = stored_spec(ledger.cluster(submission.cluster)).spec;
+  }
+  if (!cluster || node::why_no_container(job, *cluster)) return job;  // Which is said below.
+  return with_digest(work_->dispatcher, std::move(job), *cluster, submission.cluster.cluster);
+}
+
 resources::Created<resources::Job> Service::submit(const resources::JobName& name,
                                                    const resources::Submission& submission) {
-  const KeptSpec text = kept(submission.spec);
+  const spec::JobSpec job = pinned(name, submission);  // Before the lock: it may ask a registry.
+  const KeptSpec text = kept(job);
   resources::Created<resources::Job> created;
   {
     Ledger& ledger = work_->ledger;
@@ -186,8 +232,8 @@ resources::Created<resources::Job> Service::submit(const resources::JobName& nam
     const catalog::Experiment experiment = ledger.experiment({name.workspace, name.experiment});
     const catalog::Cluster cluster = ledger.cluster(submission.cluster);
     if (const auto found = ledger.catalog.jobs().find(experiment.id, name.job)) {
-      const bool same = found->spec == text.text && found->cluster == cluster.id && found->code == submission.code &&
-                        found->submitter == submission.sender.name;
+      const bool same = is_same(*found, without_digest(submission.spec)) && found->cluster == cluster.id &&
+                        found->code == submission.code && found->submitter == submission.sender.name;
       if (same) return {work_->shown(*found, name), false};
       throw ServiceError(
           ServiceError::Kind::kConflict, "JobExists",
@@ -214,10 +260,10 @@ resources::Created<resources::Job> Service::submit(const resources::JobName& nam
     const bool by_account = work_->options.submitters == Submitters::kAccounts;
     const std::string account = by_account ? account_for_jobs(work_->options, ledger.user(submission.sender.name)) : "";
     check_share_of_queue(work_->options, ledger.catalog, submission.sender);
-    check_node_count(submission.spec, *its_cluster.spec, cluster.name);
-    check_container(submission.spec, *its_cluster.spec, cluster.name);
-    check_places(submission.spec, *its_cluster.spec, cluster.name);
-    check_gpus(work_->dispatcher, submission.spec, *its_cluster.spec, cluster.name);
+    check_node_count(job, *its_cluster.spec, cluster.name);
+    check_container(job, *its_cluster.spec, cluster.name);
+    check_places(job, *its_cluster.spec, cluster.name);
+    check_resources(work_->dispatcher, job, *its_cluster.spec, cluster.name);
     const catalog::Job made = ledger.catalog.jobs().create({.experiment = experiment.id,
                                                             .cluster = cluster.id,
                                                             .name = name.job,

@@ -115,6 +115,8 @@ TEST(errors, a_wrong_kind_of_value_is_named) {
               ElementsAre("1: /properties/environmentVariables must be a list of objects, not an object"));
   EXPECT_THAT(problems(R"("environmentVariables": ["A=1"])"),
               ElementsAre("1: /properties/environmentVariables/0 must be an object, not text"));
+  EXPECT_THAT(problems(R"("containerSettings": {"imageSourceRegistry": {"image": "i"}, "readBashrc": "yes"})"),
+              ElementsAre("1: /properties/containerSettings/readBashrc must be true or false"));
   EXPECT_THAT(problems(R"("jobPreparation": "x")"),
               ElementsAre("1: /properties/jobPreparation must be an object, not text"));
   EXPECT_THAT(problems(R"("jobPreparation": {"commandLine": ["x"]})"),
@@ -135,6 +137,12 @@ TEST(errors, numbers_out_of_range_are_refused) {
     EXPECT_EQ(problem(fmt::format(R"(2, "gpusPerNode": {})", gpus)),
               fmt::format("1: /properties/gpusPerNode must be a whole number from 0 to 1024, not {}", gpus));
   }
+  EXPECT_EQ(problem(R"(2, "cpusPerNode": 2, "memoryPerNode": "512mb")"), "");
+  EXPECT_EQ(problem(R"(2, "cpusPerNode": 0)"),
+            "1: /properties/cpusPerNode must be a whole number from 1 to 4096, not 0");
+  EXPECT_EQ(problem(R"(2, "memoryPerNode": "much")"),
+            "1: /properties/memoryPerNode must be a size as docker takes it: 64m, 16gb");
+  EXPECT_EQ(problem(R"(2, "memoryPerNode": "0g")"), "1: /properties/memoryPerNode must be above 0");
   EXPECT_EQ(problem("0"), start + "0");
   EXPECT_EQ(problem("-1"), start + "-1");
   EXPECT_EQ(problem("2.5"), start + "2.5");

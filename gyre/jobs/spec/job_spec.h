@@ -42,6 +42,10 @@ struct ContainerSettings {
   std::optional<std::string> server_url;  ///< Docker Hub where it is missing.
   std::optional<RegistryCredentials> credentials;
   std::optional<std::string> shm_size;  ///< As docker takes it: "16gb".
+  /// Our own. Shell lines run in `bash -ic`, which reads the image's ~/.bashrc.
+  bool read_bashrc = false;
+  /// Our own, by the service: "sha256:…" of the contents that `image` named when the job was submitted.
+  std::string digest{};
 
   bool operator==(const ContainerSettings&) const = default;
 };
@@ -177,7 +181,9 @@ struct JobSpec {
   /// Patterns (file_pattern.h) of files in the folder where the first node's processes start, which are kept under the
   /// id kKeptFiles. No output directory has that id where there are any.
   std::vector<std::string> output_files;
-  std::optional<int> gpus_per_node;  ///< Our own. Missing: the cluster's driver decides.
+  std::optional<int> gpus_per_node;            ///< Our own. Missing: the cluster's driver decides.
+  std::optional<int> cpus_per_node;            ///< Our own: at most so many cores. Missing: all of the node's.
+  std::optional<std::string> memory_per_node;  ///< Our own, as docker takes it: "16gb". Missing: all of the node's.
   MountVolumes mount_volumes;
   std::vector<EnvironmentVariable> environment_variables;  ///< In the file's order; a name occurs once, here or below.
   std::vector<SecretVariable> secrets;

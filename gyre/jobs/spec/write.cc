@@ -197,11 +197,13 @@ Json to_json(const ContainerSettings& container, Secrets secrets) {
   Json json;
   Json& registry = json["imageSourceRegistry"] = {{"image", container.image}};
   put(registry, "serverUrl", container.server_url);
+  put_not_empty(registry, "digest", container.digest);
   if (container.credentials) {
     Json& credentials = registry["credentials"] = {{"username", container.credentials->username}};
     put_secret(credentials, "password", container.credentials->password, secrets);
   }
   put(json, "shmSize", container.shm_size);
+  if (container.read_bashrc) json["readBashrc"] = true;
   return json;
 }
 
@@ -285,6 +287,8 @@ Json to_json(const JobSpec& job, Secrets secrets) {
   put_directories(properties, job);
   if (!job.output_files.empty()) properties["outputFiles"] = job.output_files;
   put(properties, "gpusPerNode", job.gpus_per_node);
+  put(properties, "cpusPerNode", job.cpus_per_node);
+  put(properties, "memoryPerNode", job.memory_per_node);
   put_mount_volumes(properties, job.mount_volumes, secrets);
   if (!job.environment_variables.empty()) properties["environmentVariables"] = to_json(job.environment_variables);
   if (!job.secrets.empty()) properties["secrets"] = to_json(job.secrets, secrets);

@@ -39,10 +39,13 @@ JobSpec full_job(Toolkit toolkit) {
   job.output_directories = {{"OUT", "/out", "x/y"}, {"PLAIN", "/out", ""}};
   job.output_files = {"*.pt", "out/**"};
   job.gpus_per_node = 2;
+  job.cpus_per_node = 4;
+  job.memory_per_node = "16gb";
   job.mount_volumes = every_volume();
   job.environment_variables = {{"B", ""}, {"A", "$AZ_BATCHAI_OUTPUT_OUT"}};
   job.secrets = {{"S", {"hush", {}}}, {"T", {{}, kReference}}};
-  job.container_settings = ContainerSettings{"image", "server", RegistryCredentials{"me", {"hush", {}}}, "16gb"};
+  job.container_settings =
+      ContainerSettings{"image", "server", RegistryCredentials{"me", {"hush", {}}}, "16gb", true, "sha256:0"};
   job.job_preparation_command_line = "prepare";
   job.max_wall_clock_time = std::chrono::seconds(90061);
   return job;

@@ -103,6 +103,8 @@ class Client:
         command: Sequence[str] | None = None,
         nodes: int | None = None,
         gpus_per_node: int | None = None,
+        cpus_per_node: int | None = None,
+        memory_per_node: str | None = None,
         processes: int | None = None,
         servers: int | None = None,
         restarts: int | None = None,
@@ -119,7 +121,8 @@ class Client:
         all of them; if it fails it is started again, at most `restarts` (0) times; after failures that are not its own
         there are at most `retries` (0) further attempts, and 19 more after lost nodes, unless it is given as 0. Without
         `cluster`, and if the job names none, it uses the only cluster of the workspace. `gpus_per_node`: only this job
-        sees them; without a number it has its nodes' share. `code`: a folder; the job runs
+        sees them; without a number it has its nodes' share. `cpus_per_node`, `memory_per_node` ("16gb"): what the job
+        may use at most on each node. `code`: a folder; the job runs
         in a copy of it on every node. .gyreignore, or else .gitignore, excludes files. `output`: patterns ("*.pt",
         "results") of the files that the job writes there, to keep as output directory "work"."""
         if (job is None) == (command is None):
@@ -135,6 +138,10 @@ class Client:
             properties["nodeCount"] = nodes
         if gpus_per_node is not None:
             properties["gpusPerNode"] = gpus_per_node
+        if cpus_per_node is not None:
+            properties["cpusPerNode"] = cpus_per_node
+        if memory_per_node is not None:
+            properties["memoryPerNode"] = memory_per_node
         if output:
             properties["outputFiles"] = [*properties.get("outputFiles", []), *output]
         if environment:

@@ -86,6 +86,16 @@ def _cores(count: float) -> str:
     return "core" if count == 1 else "cores"
 
 
+def lacking_controllers() -> list[str]:
+    """Those of "cpu" and "memory" with which this user can make no cgroup. It is tried."""
+    name = f"{_PREFIX}{os.getpid()}-look"
+    made = {"cpu": _limit_cpu(name, _CPU_PERIOD_MICROSECONDS), "memory": _limit_memory(name, _BYTES_PER_GB)}
+    for folder in made.values():
+        if folder is not None:
+            _remove(folder, time.monotonic() + _LONGEST_REMOVAL_SECONDS)
+    return [controller for controller, folder in made.items() if folder is None]
+
+
 def remove_stale_cgroups() -> None:
     """Removes the empty cgroups of sessions that were killed."""
     for parent in {*_parents("memory"), *_parents("cpu")}:

@@ -85,6 +85,21 @@ std::string full_name(const ImageName& name) {
 
 std::string registry_of(const std::string& full_name) { return full_name.substr(0, full_name.find('/')); }
 
+std::vector<std::string> digest_arguments(const std::string& full_name, const std::string& credentials_file) {
+  std::vector<std::string> arguments = {"skopeo", "inspect", "--no-tags", "--format", "{{.Digest}} {{.Architecture}}"};
+  if (!credentials_file.empty()) arguments.insert(arguments.end(), {"--authfile", credentials_file});
+  arguments.push_back("docker://" + full_name);
+  return arguments;
+}
+
+std::string with_digest(const std::string& full_name, const std::string& digest) {
+  if (digest.empty()) return full_name;
+  const std::string untagged = full_name.substr(0, full_name.find('@'));
+  const std::size_t colon = untagged.rfind(':');  // Or that of a port.
+  const bool has_tag = colon != std::string::npos && untagged.find('/', colon) == std::string::npos;
+  return fmt::format("{}@{}", has_tag ? untagged.substr(0, colon) : untagged, digest);
+}
+
 std::vector<std::string> pull_arguments(const std::string& full_name, const std::string& credentials_file) {
   std::vector<std::string> arguments = {"pull", "--quiet"};
   if (!credentials_file.empty()) arguments.insert(arguments.end(), {"--authfile", credentials_file});
@@ -123,7 +138,12 @@ std::vector<std::string> run_arguments(const Container& container) {
                                         "false",
                                         "--no-healthcheck",
                                         "--shm-size",
-                                        fmt::format("{}b", container.memory_bytes)};
+                                        fmt::format("{}b", container.shared_memory_bytes)};
+  if (container.cores) arguments.insert(arguments.end(), {"--cpus", std::to_string(*container.cores)});
+  if (container.memory_bytes) {
+    const std::string limit = fmt::format("{}b", *container.memory_bytes);
+    arguments.insert(arguments.end(), {"--memory", limit, "--memory-swap", limit});
+  }
   for (const auto& [label, value] : container.labels) {
     arguments.insert(arguments.end(), {"--label", fmt::format("{}={}", label, value)});
   }

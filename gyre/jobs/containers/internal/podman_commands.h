@@ -28,6 +28,10 @@ std::string full_name(const ImageName& name);
 /// The registry of a full name.
 std::string registry_of(const std::string& full_name);
 
+/// What asks the registry for an image's digest and processor. `credentials_file`: empty: none.
+std::vector<std::string> digest_arguments(const std::string& full_name, const std::string& credentials_file);
+/// The contents of that digest in place of those of a tag; without a digest the name as it is.
+std::string with_digest(const std::string& full_name, const std::string& digest);
 std::vector<std::string> pull_arguments(const std::string& full_name, const std::string& credentials_file);
 std::vector<std::string> run_arguments(const Container& container);
 

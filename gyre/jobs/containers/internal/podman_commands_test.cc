@@ -9,6 +9,7 @@
 namespace gyre::jobs::containers {
 namespace {
 
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
@@ -37,6 +38,15 @@ TEST(PodmanCommands, a_password_stands_in_the_file_and_in_no_command) {
               ElementsAre("pull", "--quiet", "--authfile", "/run/f", "docker://reg.example/a"));
 }
 
+// A tag may lead elsewhere tomorrow.
+TEST(PodmanCommands, a_digest_takes_the_place_of_a_tag) {
+  EXPECT_EQ(internal::with_digest("reg.example:5000/a/b:1", ""), "reg.example:5000/a/b:1");
+  EXPECT_EQ(internal::with_digest("reg.example:5000/a/b:1", "sha256:2"), "reg.example:5000/a/b@sha256:2");
+  EXPECT_EQ(internal::with_digest("reg.example:5000/a/b", "sha256:2"), "reg.example:5000/a/b@sha256:2");
+  EXPECT_EQ(internal::with_digest("reg.example/a@sha256:2", "sha256:2"), "reg.example/a@sha256:2");
+  EXPECT_THAT(internal::digest_arguments("reg.example/a", "/run/f"), Contains("/run/f"));
+}
+
 // The container's root must never be the machine's.
 TEST(PodmanCommands, a_container_has_the_accounts_rights_its_mounts_and_its_program) {
   Container container;
@@ -45,7 +55,9 @@ TEST(PodmanCommands, a_container_has_the_accounts_rights_its_mounts_and_its_prog
   container.labels = {{"gyre.node", "/nodes/n"}};
   container.root = {.user = 1000, .group = 100, .groups = {}};
   container.mounts = {{"/a", "/a"}, {"/b", "/c", true}};
-  container.memory_bytes = 64;
+  container.shared_memory_bytes = 64;
+  container.cores = 2;
+  container.memory_bytes = 128;
   container.command = {"/.gyre/gyre-node", "hold"};
   container.environment = {{"X", "1"}};
   const std::uint32_t first = internal::first_subordinate(1000);
@@ -54,10 +66,11 @@ TEST(PodmanCommands, a_container_has_the_accounts_rights_its_mounts_and_its_prog
       internal::run_arguments(container),
       ElementsAre("run", "--detach", "--rm", "--name", "gyre-a-n", "--network", "host", "--pull", "never", "--uidmap",
                   "0:1000:1", "--uidmap", others, "--gidmap", "0:100:1", "--gidmap", others, "--user", "0:0",
-                  "--workdir", "/", "--systemd", "false", "--no-healthcheck", "--shm-size", "64b", "--label",
-                  "gyre.node=/nodes/n", "--env", "X=1", "--mount", "type=bind,src=/a,dst=/a,bind-propagation=rslave",
-                  "--mount", "type=bind,src=/b,dst=/c,bind-propagation=rslave,ro", "--entrypoint", "/.gyre/gyre-node",
-                  "sha256:1", "hold"));
+                  "--workdir", "/", "--systemd", "false", "--no-healthcheck", "--shm-size", "64b", "--cpus", "2",
+                  "--memory", "128b", "--memory-swap", "128b", "--label", "gyre.node=/nodes/n", "--env", "X=1",
+                  "--mount", "type=bind,src=/a,dst=/a,bind-propagation=rslave", "--mount",
+                  "type=bind,src=/b,dst=/c,bind-propagation=rslave,ro", "--entrypoint", "/.gyre/gyre-node", "sha256:1",
+                  "hold"));
   EXPECT_GE(first, 0x7000'0000U);
   EXPECT_NE(first, internal::first_subordinate(1001));
 }
@@ -69,7 +82,7 @@ TEST(PodmanCommands, settings_name_limits_that_may_be_set_and_runc_where_it_is) 
   EXPECT_THAT(internal::settings_file({}, false), Not(HasSubstr("runtime")));
 }
 
-TEST(SharedMemory, is_half_of_the_memory_or_what_was_asked_for_if_the_machine_has_it) {
+TEST(SharedMemory, is_half_of_the_memory_or_what_was_asked_for_if_the_memory_holds_it) {
   EXPECT_EQ(shared_memory_size("", 100), 50U);
   EXPECT_EQ(shared_memory_size("64m", std::uint64_t{1} << 30), std::uint64_t{64} << 20);
   EXPECT_EQ(bytes_of_size("16gb"), std::uint64_t{16} << 30);

@@ -13,6 +13,7 @@
 #include "gyre/jobs/drivers/driver.h"
 #include "gyre/jobs/drivers/driver_settings.h"
 #include "gyre/jobs/drivers/local/internal/gpu_pool.h"
+#include "gyre/jobs/drivers/local/internal/machine.h"
 #include "gyre/jobs/drivers/local/internal/restarts.h"
 #include "gyre/jobs/hub/hub.h"
 #include "gyre/jobs/node/detached_program.h"
@@ -58,7 +59,13 @@ class LocalDriver final : public Driver {
 
   orders::NodePlace place(const std::string& node, std::int64_t number) const override;
   void check(const spec::ClusterSpec& cluster) const override;
-  void check_job(const spec::JobSpec& job, const spec::ClusterSpec& /*cluster*/) const override { gpus_.check(job); }
+  void check_job(const spec::JobSpec& job, const spec::ClusterSpec& /*cluster*/) const override {
+    gpus_.check(job);
+    internal::check_machine(job);
+  }
+  std::optional<std::string> image_digest(const spec::JobSpec& job, const spec::ClusterSpec& cluster) const override {
+    return internal::image_digest(job, cluster, options_.environment);
+  }
   std::optional<int> gpus_per_node(const spec::ClusterSpec& cluster) const override { return gpus_.share(cluster); }
   std::vector<std::string> waits(const std::vector<WorkOrder>& orders) const override { return gpus_.waits(orders); }
   bool is_new(const WorkOrder& order) const override;

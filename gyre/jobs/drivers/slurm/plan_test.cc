@@ -98,6 +98,16 @@ TEST(SlurmScripts, the_gpus_that_a_job_asks_for_are_slurms_to_give) {
   EXPECT_THAT(sbatch_arguments(options, Home("/h"), a_service(), order), Contains("--gres=gpu:2"));
 }
 
+TEST(SlurmScripts, the_cores_and_the_memory_that_a_job_may_use_are_slurms_to_give) {
+  SlurmOptions options;
+  orders::WorkOrder order = an_order();
+  order.job.cpus_per_node = 4;
+  order.job.memory_per_node = "2g";
+  const auto arguments = sbatch_arguments(options, Home("/h"), a_service(), order);
+  EXPECT_THAT(arguments, Contains("--mincpus=4"));
+  EXPECT_THAT(arguments, Contains("--mem=2097152K"));
+}
+
 TEST(SlurmDrivers, refuse_a_jobs_number_of_gpus_where_the_cluster_asks_for_its_own) {
   const conformance::PublicFolder folder;
   SlurmOptions options;

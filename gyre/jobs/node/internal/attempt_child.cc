@@ -46,8 +46,10 @@ AttemptChild::Ends AttemptChild::make_pipe() {
 
 std::unique_ptr<Process> AttemptChild::start(const AttemptTask& task, const std::optional<UserId>& account,
                                              const Ends& channel, const Ends& words, const UniqueFd& code,
-                                             const std::optional<ContainerDoor>& inside) {
+                                             const std::optional<ContainerDoor>& inside,
+                                             const std::vector<std::string>& cgroups) {
   SpawnOptions options;
+  options.cgroups = cgroups;
   if (inside) {
     options.argv = {inside->program, "enter", "--socket", inside->socket.string()};
     if (code) options.argv.insert(options.argv.end(), {"--code-fd", std::to_string(code.get())});
@@ -70,12 +72,13 @@ std::unique_ptr<Process> AttemptChild::start(const AttemptTask& task, const std:
 }
 
 AttemptChild::AttemptChild(AttemptTask task, const std::optional<UserId>& account, const UniqueFd& code,
-                           const std::optional<ContainerDoor>& inside)
-    : AttemptChild(std::move(task), account, code, inside, make_channel(), make_pipe()) {}
+                           const std::optional<ContainerDoor>& inside, const std::vector<std::string>& cgroups)
+    : AttemptChild(std::move(task), account, code, inside, cgroups, make_channel(), make_pipe()) {}
 
 AttemptChild::AttemptChild(AttemptTask task, const std::optional<UserId>& account, const UniqueFd& code,
-                           const std::optional<ContainerDoor>& inside, Ends channel, Ends words)
-    : process_(start(task, account, channel, words, code, inside)),
+                           const std::optional<ContainerDoor>& inside, const std::vector<std::string>& cgroups,
+                           Ends channel, Ends words)
+    : process_(start(task, account, channel, words, code, inside, cgroups)),
       lines_(std::move(channel.ours), kLongestProgressLine, "the process of the attempt"),
       words_(std::move(words.ours)) {
   task.code_descriptor = inside && code ? kCodeInContainer : code.get();

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "gyre/base/clock.h"
 #include "gyre/base/file.h"
@@ -18,9 +19,9 @@ namespace gyre::jobs::node::internal {
 class AttemptChild {
  public:
   /// As `account`; unset: as we are. `code`: the archive of the job's code, which it inherits. With `inside` it runs in
-  /// a container, and what is seen here is a process that stands for it. Error(kIo …).
+  /// a container, and what is seen here is a process that stands for it. It enters `cgroups`. Error(kIo …).
   AttemptChild(AttemptTask task, const std::optional<UserId>& account, const UniqueFd& code,
-               const std::optional<ContainerDoor>& inside = std::nullopt);
+               const std::optional<ContainerDoor>& inside = std::nullopt, const std::vector<std::string>& cgroups = {});
   /// Kills it.
   ~AttemptChild();
   AttemptChild(const AttemptChild&) = delete;
@@ -44,9 +45,11 @@ class AttemptChild {
   static Ends make_pipe();
   static std::unique_ptr<Process> start(const AttemptTask& task, const std::optional<UserId>& account,
                                         const Ends& channel, const Ends& words, const UniqueFd& code,
-                                        const std::optional<ContainerDoor>& inside);
+                                        const std::optional<ContainerDoor>& inside,
+                                        const std::vector<std::string>& cgroups);
   AttemptChild(AttemptTask task, const std::optional<UserId>& account, const UniqueFd& code,
-               const std::optional<ContainerDoor>& inside, Ends channel, Ends words);
+               const std::optional<ContainerDoor>& inside, const std::vector<std::string>& cgroups, Ends channel,
+               Ends words);
 
   /// Nothing if it cannot be reaped: a job may trace it, and keep it from us even when it is dead.
   std::optional<ExitStatus> wait(Deadline deadline) const;

@@ -1,16 +1,18 @@
 #include "gyre/jobs/node/internal/attempt_container.h"
 
 #include <fmt/format.h>
-#include <sys/sysinfo.h>
 
 #include <algorithm>
 
+#include "gyre/base/cgroup.h"
 #include "gyre/base/error.h"
 #include "gyre/jobs/containers/program_files.h"
+#include "gyre/jobs/node/container.h"
 #include "gyre/jobs/node/container_holder.h"
 #include "gyre/jobs/node/internal/attempt_ends.h"
 #include "gyre/jobs/node/internal/attempt_program.h"
 #include "gyre/jobs/node/internal/cleanliness.h"
+#include "gyre/jobs/node/internal/job_limits.h"
 
 namespace gyre::jobs::node::internal {
 
@@ -23,22 +25,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kNodeLabel = "gyre.node";
 constexpr const char* kAttemptLabel = "gyre.attempt";
-
-containers::ImageName image_of(const WorkOrder& order) {
-  const spec::ContainerSettings& settings = *order.job.container_settings;
-  containers::ImageName name{
-      .image = settings.image, .server = settings.server_url.value_or(""), .user = {}, .password = {}};
-  if (settings.credentials) {
-    name.user = settings.credentials->username;
-    name.password = settings.credentials->password.text.value_or("");
-  }
-  return name;
-}
-
-std::uint64_t memory_of_machine() {
-  struct sysinfo info{};
-  return ::sysinfo(&info) == 0 ? std::uint64_t{info.totalram} * info.mem_unit : 0;
-}
 
 bool lies_in(const fs::path& path, const fs::path& folder) {
   const auto [end, ignored] = std::mismatch(folder.begin(), folder.end(), path.begin(), path.end());
@@ -87,15 +73,20 @@ containers::Container AttemptContainer::description(const containers::Image& ima
   container.root = options_.user->id;
   container.mounts = places();
   for (BindMount& mount : containers::program_mounts(program)) container.mounts.push_back(std::move(mount));
-  container.memory_bytes =
-      containers::shared_memory_size(order_.job.container_settings->shm_size.value_or(""), memory_of_machine());
+  const LimitsWanted limits = limits_of(order_.job);
+  const std::uint64_t machine = containers::memory_of_machine();
+  container.cores = limits.cores;
+  container.memory_bytes = limits.memory_bytes;
+  container.shared_memory_bytes = containers::shared_memory_size(
+      order_.job.container_settings->shm_size.value_or(""), std::min(machine, limits.memory_bytes.value_or(machine)));
   container.command = {containers::kProgramInContainer, "hold", "--socket", door().socket.string()};
   // By which the process is found when the node is given up.
   container.environment = {{kContainerVariable, options_.root.string()}};
   return container;
 }
 
-std::string AttemptContainer::start(const containers::Interruption& interruption) {
+void AttemptContainer::start(const containers::Interruption& interruption,
+                             const std::function<void(const std::string&)>& say) {
   const std::string& node = order_.here().id;
   try {
     if (!options_.user || options_.mounts != MountMethod::kBind) {
@@ -104,10 +95,17 @@ std::string AttemptContainer::start(const containers::Interruption& interruption
                   "jobs on the host (`gyre cluster create --containers-on-host`)");
     }
     for (const std::string& left : runtime().with_label(kNodeLabel, options_.root.string())) runtime().remove(left);
-    const containers::Image image = runtime().fetch(image_of(order_), interruption);
+    const spec::ContainerSettings& settings = *order_.job.container_settings;
+    if (!settings.digest.empty()) say(fmt::format("node {}: fetches the image {}", node, settings.image));
+    const containers::Image image = runtime().fetch(image_of(settings), interruption);
     runtime().start(description(image));
-    return fmt::format("node {}: the job runs in a container of {}{}", node, image.name,
-                       image.digest.empty() ? "" : "@" + image.digest);
+    const bool may_change = settings.digest.empty() && !image.digest.empty();
+    say(fmt::format("node {}: the job runs in a container of {}{}{}", node, image.name,
+                    image.digest.empty() ? "" : "@" + image.digest,
+                    may_change ? " (what the registry had under this name now: when the job was submitted it was not "
+                                 "asked for a digest)"
+                               : ""));
+    for (const std::string& sentence : missing_limits()) say(sentence);
   } catch (const Error& error) {
     const std::string sentence = fmt::format("node {} cannot run the job's container: {}", node, error.what());
     switch (error.code()) {
@@ -121,6 +119,25 @@ std::string AttemptContainer::start(const containers::Interruption& interruption
     end.error->code = resources::error_code::kContainer;
     throw end;
   }
+}
+
+std::vector<std::string> AttemptContainer::missing_limits() {
+  const LimitsWanted wanted = limits_of(order_.job);
+  if (!wanted.cores && !wanted.memory_bytes) return {};
+  const auto process = runtime().process_of(name_);
+  if (!process) return {};  // It has ended, which is heard of elsewhere.
+  std::vector<std::string> sentences = not_enforced(wanted, core_limit(cgroups_of(*process, CgroupController::kCpu)),
+                                                    memory_limit(cgroups_of(*process, CgroupController::kMemory)),
+                                                    "this machine's cgroups let podman set none");
+  for (std::string& sentence : sentences) sentence = fmt::format("node {}: {}", order_.here().id, sentence);
+  return sentences;
+}
+
+std::int64_t AttemptContainer::kills() {
+  const auto process = can_be() ? runtime().process_of(name_) : std::nullopt;
+  if (!process) return 0;
+  const auto cgroups = cgroups_of(*process, CgroupController::kMemory);
+  return cgroups.empty() ? 0 : memory_kills(cgroups.front());
 }
 
 bool AttemptContainer::can_be() {

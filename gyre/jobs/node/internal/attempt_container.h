@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,9 +26,11 @@ class AttemptContainer {
   AttemptContainer(const NodeOptions& options, const orders::WorkOrder& order);
 
   /// Fetches the image and starts the container, after what is left of other attempts on this node was removed. The
-  /// attempt's places must be there. Returns a sentence for the job's events. AttemptEnds, Error.
-  std::string start(const containers::Interruption& interruption);
+  /// attempt's places must be there. `say` gets sentences for the job's events. AttemptEnds, Error.
+  void start(const containers::Interruption& interruption, const std::function<void(const std::string&)>& say);
   bool runs();
+  /// How many processes the kernel has killed because of the limit of memory.
+  std::int64_t kills();
   /// With all that is in it. Error(kIo).
   void remove();
   ContainerDoor door() const;
@@ -38,6 +41,8 @@ class AttemptContainer {
   bool can_be();
   containers::Container description(const containers::Image& image) const;
   std::vector<containers::BindMount> places() const;
+  /// A sentence for each limit that the container lacks.
+  std::vector<std::string> missing_limits();
 
   const NodeOptions& options_;
   const orders::WorkOrder& order_;

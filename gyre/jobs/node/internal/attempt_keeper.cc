@@ -69,7 +69,8 @@ AttemptKeeper::AttemptKeeper(const NodeOptions& options, SavedAttempt state, Com
       folders_(options.root, options.own),
       state_(std::move(state)),
       commands_(commands),
-      sink_(sink) {
+      sink_(sink),
+      limits_(options.root, state_.order) {
   if (runs_in_container(state_.order)) container_.emplace(options_, state_.order);
 }
 
@@ -104,7 +105,14 @@ void AttemptKeeper::prepare() {
   if (state_.step == Step::kPreparing) set_up();
   use_private_folders();
   if (state_.step == Step::kPreparing) await_code();
-  if (container_) use_container();
+  container_ ? use_container() : use_limits();
+}
+
+void AttemptKeeper::use_limits() {
+  for (const std::string& sentence : limits_.make()) {
+    const std::string note_of_node = fmt::format("node {}: {}", state_.order.here().id, sentence);
+    if (std::ranges::find(state_.notes, note_of_node) == state_.notes.end()) note(note_of_node);
+  }
 }
 
 void AttemptKeeper::use_container() {
@@ -121,7 +129,7 @@ void AttemptKeeper::use_container() {
                                                   },
                                               .wake_fd = commands_.fd()};
   try {
-    note(container_->start(interruption));
+    container_->start(interruption, [&](const std::string& sentence) { note(sentence); });
   } catch (const Error& error) {
     if (commands_.leaving()) throw LeaveNow();
     if (const auto reason = must_stop(commands_, state_)) throw stopped_because(*reason, state_.order);
@@ -139,6 +147,7 @@ void AttemptKeeper::tell(const AttemptPlaces& places) {
 
 void AttemptKeeper::go_on_at_the_end() {
   use_private_folders();
+  if (!container_) use_limits();
   tell(AttemptPlaces(options_, state_.order));
 }
 
@@ -240,7 +249,8 @@ void AttemptKeeper::run_process(AttemptTask::Kind kind) {
     // Without a container nothing of the job has begun, so that only its end is left to do.
     const bool inside = of_job && container_ && (state_.step != Step::kStopped || container_->runs());
     AttemptChild process(task(kind, inside), of_job && options_.user ? std::optional(options_.user->id) : std::nullopt,
-                         code, inside ? std::optional(container_->door()) : std::nullopt);
+                         code, inside ? std::optional(container_->door()) : std::nullopt,
+                         of_job ? limits_.cgroups() : std::vector<std::string>());
     if (of_job) lines_.clear();  // Now they are its own.
     const std::string fault = serve(process);
     // Not before: while it lives, the notes are those that it tells, and more.
@@ -398,10 +408,25 @@ void AttemptKeeper::end_processes() {
   }
 }
 
+void AttemptKeeper::tell_of_kills() {
+  if (!state_.order.job.memory_per_node) return;
+  try {
+    const std::int64_t kills = container_ ? container_->kills() : limits_.kills();
+    if (kills == 0) return;
+    const std::string words = words_about_kills(state_.order, state_.record->error, kills);
+    const bool may_be_why = state_.record->error && !state_.record->asked_to_end;
+    may_be_why ? static_cast<void>(state_.record->error->message += "; " + words) : note(words);
+  } catch (const Error&) {
+    return;  // The job has ended all the same.
+  }
+}
+
 void AttemptKeeper::clean_up() {
+  tell_of_kills();
   try {
     if (container_) container_->remove();
     if (!cleaned_) end_processes();
+    limits_.remove();
     end_set(folders_.setup_socket());
     private_.leave();
     remove_mounts_of_job(state_.order, folders_);

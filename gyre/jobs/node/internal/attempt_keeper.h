@@ -13,6 +13,7 @@
 #include "gyre/jobs/node/internal/attempt_ends.h"
 #include "gyre/jobs/node/internal/attempt_task.h"
 #include "gyre/jobs/node/internal/commands.h"
+#include "gyre/jobs/node/internal/job_limits.h"
 #include "gyre/jobs/node/internal/private_folder.h"
 #include "gyre/jobs/node/node_job.h"
 
@@ -59,6 +60,7 @@ class AttemptKeeper {
   std::vector<std::string> memory_of_others() const;
   /// Where the job has one. Throws AttemptEnds, LeaveNow.
   void use_container();
+  void use_limits();
   void run_job();
   /// Has a process do its part of the attempt; starts another one when it dies. Throws AttemptEnds when it cannot be
   /// done, and LeaveNow.
@@ -77,6 +79,8 @@ class AttemptKeeper {
   Deadline patience(const Told& told) const;
   void note(const std::string& sentence);
   void stop_at(const AttemptEnds& end);
+  /// What the kernel has killed for want of memory, in the record or in the job's events.
+  void tell_of_kills();
   void clean_up();
   void end_processes();
   void write_record();
@@ -88,6 +92,7 @@ class AttemptKeeper {
   ReportSink& sink_;
   PrivateFolders private_;
   std::optional<AttemptContainer> container_;
+  JobLimits limits_;  ///< Where there is no container, which has its own.
   bool has_places_ = false;
   bool was_continued_ = false;      ///< The process, which somebody had stopped.
   bool cleaned_ = false;            ///< By the process of the job.

@@ -5,6 +5,7 @@
 #include "gyre/base/launch_contract.h"
 #include "gyre/jobs/node/internal/attempt_container.h"
 #include "gyre/jobs/node/internal/cleanliness.h"
+#include "gyre/jobs/node/internal/failure_causes.h"
 #include "gyre/jobs/node/remote_shell.h"
 
 namespace gyre::jobs::node::internal {
@@ -24,6 +25,7 @@ Variables base_variables(const Variables& base, const std::string& gyre_program,
   variables[launch_contract::kJobFolder] = job_folder(order, folders);
   variables[launch_contract::kStartFailureFile] = folders.start_failure();
   variables[launch_contract::kMissingOutputFile] = folders.missing_output();
+  variables[launch_contract::kFailedRankFile] = folders.private_to_job() / kFailedRankNote;
   variables[kAttemptVariable] = order.attempt;
   variables[kNodeVariable] = order.here().id;
   return variables;

@@ -31,6 +31,9 @@ AttemptEnds failure_of_job(const WorkOrder& order, const NodeFolders& folders, c
   if (ended.record.contains("first_failed_rank") && ended.record["first_failed_rank"].is_number()) {
     details["rank"] = ended.record["first_failed_rank"].dump();
   }
+  // The job's process may itself have started the ranks.
+  const std::string rank = text_noted(folders.private_to_job() / kFailedRankNote, ::geteuid());
+  if (!rank.empty() && rank.find_first_not_of("0123456789") == std::string::npos) details["rank"] = rank;
   std::string how = fmt::format("exit code {}", exit_code);
   if (exit_code > 128 && exit_code <= 128 + SIGRTMAX) {
     details["signal"] = signal_name(exit_code - 128);

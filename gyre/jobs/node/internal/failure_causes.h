@@ -12,6 +12,10 @@ namespace gyre::jobs::node::internal {
 
 // Why commands of a job may have failed, or will. For the process of an attempt, which sees what the job sees.
 
+/// Where `gyre run` of a job notes the rank that failed first (launch_contract::kFailedRankFile), in the folder that is
+/// private to the job.
+inline constexpr const char* kFailedRankNote = "failed-rank";
+
 /// How the job's processes have failed, with what may be the cause. `variables`: theirs.
 AttemptEnds failure_of_job(const orders::WorkOrder& order, const NodeFolders& folders, const Variables& variables,
                            const ProcessSet::Ended& ended);

@@ -11,6 +11,7 @@
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
 #include "gyre/jobs/node/internal/attempt_program.h"
+#include "gyre/jobs/node/internal/failure_causes.h"
 #include "gyre/jobs/node/internal/launch_specification.h"
 #include "gyre/jobs/node/internal/process_set.h"
 #include "gyre/jobs/node/launched_set.h"
@@ -71,8 +72,8 @@ void write_shell_table(const WorkOrder& order, const std::vector<NodeFacts>& all
     table.addresses[order.nodes[node].id] = order.nodes[node].address;
   }
   std::error_code missing;
-  for (const fs::path& note :
-       {folders.private_to_job() / kFailureNote, folders.start_failure(), folders.missing_output()})
+  for (const fs::path& note : {folders.private_to_job() / kFailureNote, folders.private_to_job() / kFailedRankNote,
+                               folders.start_failure(), folders.missing_output()})
     fs::remove(note, missing);
   write_file_atomically(folders.shell_table(), as_bytes(to_json(table).dump()));
 }

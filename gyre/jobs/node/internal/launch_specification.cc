@@ -82,7 +82,10 @@ const char* shell_program() {
 }
 
 std::vector<std::string> shell_command(const std::string& line, bool rank, const spec::JobSpec& job) {
-  const std::vector<std::string> command = {shell_program(), "-c", line};
+  // An image's ~/.bashrc is read by interactive shells alone, and most of them check that themselves.
+  const bool interactive = job.container_settings && job.container_settings->read_bashrc;
+  const std::vector<std::string> command = interactive ? std::vector<std::string>{"/bin/bash", "-ic", line}
+                                                       : std::vector<std::string>{shell_program(), "-c", line};
   return rank ? command : without_rank_variables(command, job);
 }
 

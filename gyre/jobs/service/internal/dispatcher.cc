@@ -88,6 +88,11 @@ void Dispatcher::check_job(const spec::JobSpec& job, const spec::ClusterSpec& cl
   if (const drivers::Driver* driver = drivers_.find(Drivers::key_of(cluster))) driver->check_job(job, cluster);
 }
 
+std::optional<std::string> Dispatcher::image_digest(const spec::JobSpec& job, const spec::ClusterSpec& cluster) {
+  const drivers::Driver* driver = drivers_.find(Drivers::key_of(cluster));
+  return driver == nullptr ? std::nullopt : driver->image_digest(job, cluster);
+}
+
 std::optional<int> Dispatcher::gpus_per_node(const spec::ClusterSpec& cluster) {
   const drivers::Driver* driver = drivers_.find(Drivers::key_of(cluster));
   return driver == nullptr ? std::nullopt : driver->gpus_per_node(cluster);

@@ -51,6 +51,10 @@ class Dispatcher {
   /// Error(kInvalidArgument) as drivers::Driver::check_job(). Waits for nothing: a driver that is not made yet is not
   /// asked.
   void check_job(const spec::JobSpec& job, const spec::ClusterSpec& cluster);
+  /// As drivers::Driver::image_digest(), which asks a registry: no lock is held meanwhile. Nothing also where there is
+  /// no driver yet.
+  std::optional<std::string> image_digest(const spec::JobSpec& job, const spec::ClusterSpec& cluster)
+      GYRE_EXCLUDES(ledger_.mutex);
   /// As drivers::Driver::gpus_per_node(); nothing also where there is no driver yet.
   std::optional<int> gpus_per_node(const spec::ClusterSpec& cluster);
   /// Where a node of the cluster is; empty where only attempts have addresses.

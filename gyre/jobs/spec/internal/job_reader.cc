@@ -23,6 +23,7 @@ constexpr Words<SchedulingPriority, 3> kPriorities = {
     {{"low", SchedulingPriority::kLow}, {"normal", SchedulingPriority::kNormal}, {"high", SchedulingPriority::kHigh}}};
 
 constexpr int kMostGpus = 1'024;
+constexpr int kMostCpus = 4'096;
 
 /// `schedulingPriority`, or the number of earlier versions.
 SchedulingPriority read_priority(ObjectReader& properties) {
@@ -122,6 +123,29 @@ bool is_docker_size(std::string_view size) {
   return false;
 }
 
+std::optional<std::string> read_size(ObjectReader& owner, std::string_view name) {
+  auto size = owner.text_or_nothing(name);
+  if (size && !is_docker_size(*size)) owner.error(name, "must be a size as docker takes it: 64m, 16gb");
+  return size;
+}
+
+bool read_flag(ObjectReader& owner, std::string_view name) {
+  const Value* value = owner.value(name);
+  if (value == nullptr || value->kind == Value::Kind::kNull) return false;
+  if (value->kind != Value::Kind::kBoolean) owner.error(name, "must be true or false");
+  return value->text == "true";
+}
+
+/// What the job has of each node; our own, for all toolkits and versions.
+void read_resources(ObjectReader& properties, JobSpec& job) {
+  constexpr std::string_view kMemory = "memoryPerNode";
+  job.gpus_per_node = properties.integer("gpusPerNode", 0, kMostGpus);
+  job.cpus_per_node = properties.integer("cpusPerNode", 1, kMostCpus);
+  job.memory_per_node = read_size(properties, kMemory);
+  if (job.memory_per_node && job.memory_per_node->find_first_of("123456789") == std::string::npos)
+    properties.error(kMemory, "must be above 0");
+}
+
 std::optional<RegistryCredentials> read_registry_credentials(ObjectReader& registry) {
   auto reader = registry.object("credentials");
   if (!reader) return std::nullopt;
@@ -140,12 +164,12 @@ std::optional<ContainerSettings> read_container(ObjectReader& properties) {
     container.image = registry->required_text("image");
     container.server_url = registry->text_or_nothing("serverUrl");
     container.credentials = read_registry_credentials(*registry);
+    container.digest = registry->text("digest").value_or("");
     registry->finish();
   }
   reader->came_with(ApiVersion::k2018_05_01, "shmSize");
-  container.shm_size = reader->text_or_nothing("shmSize");
-  if (container.shm_size && !is_docker_size(*container.shm_size))
-    reader->error("shmSize", "must be a size as docker takes it: 64m, 16gb");
+  container.shm_size = read_size(*reader, "shmSize");
+  container.read_bashrc = read_flag(*reader, "readBashrc");
   reader->finish();
   return container;
 }
@@ -195,7 +219,7 @@ JobSpec read_job(ObjectReader& properties) {
   job.input_directories = read_inputs(properties);
   job.output_directories = read_outputs(properties);
   read_output_files(properties, job);
-  job.gpus_per_node = properties.integer("gpusPerNode", 0, kMostGpus);
+  read_resources(properties, job);
   properties.came_with(ApiVersion::k2018_03_01, "mountVolumes");
   job.mount_volumes = read_mount_volumes(properties);
   read_variables(properties, job.environment_variables, job.secrets);

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "gyre/base/error.h"
+#include "gyre/jobs/containers/container_runtime.h"
 #include "gyre/jobs/drivers/internal/service_place.h"
 
 namespace gyre::jobs::drivers::slurm {
@@ -130,6 +131,13 @@ std::vector<std::string> sbatch_arguments(const SlurmOptions& options, const Hom
   // What a cluster asks for all of its jobs stands above; the two exclude each other.
   const int gpus = order.job.gpus_per_node.value_or(0);
   if (gpus > 0 && !options.sbatch.contains("gres")) arguments.push_back(fmt::format("--gres=gpu:{}", gpus));
+  if (order.job.cpus_per_node && !options.sbatch.contains("mincpus")) {
+    arguments.push_back(fmt::format("--mincpus={}", *order.job.cpus_per_node));
+  }
+  if (order.job.memory_per_node && !options.sbatch.contains("mem")) {
+    const std::uint64_t bytes = containers::bytes_of_size(*order.job.memory_per_node);
+    arguments.push_back(fmt::format("--mem={}K", std::max<std::uint64_t>(1, bytes >> 10)));
+  }
   arguments.push_back(batch_file(home, order.attempt));
   return arguments;
 }
