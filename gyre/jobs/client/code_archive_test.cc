@@ -11,6 +11,7 @@
 
 #include "gyre/base/error.h"
 #include "gyre/jobs/client/connection.h"
+#include "gyre/net/http/certificate.h"
 
 namespace gyre::jobs::client {
 namespace {
@@ -120,8 +121,13 @@ TEST_F(CodeArchiveTest, a_token_or_a_key_is_refused_by_its_content_whatever_its_
   EXPECT_THAT(refused("ada.token", digits + "\n"), HasSubstr("ada.token holds a token or a key of Gyre"));
   EXPECT_THAT(refused("agents.bin", digits, 0600), HasSubstr("leave it out in .gitignore"));
   EXPECT_THAT(refused("secret", std::string(31, '\xe9') + '\0', 0600), HasSubstr("a key such as GYRE_KEY_FILE names"));
+  net::http::certificate_in(folder_ / "tls.pem");
+  fs::rename(folder_ / "tls.pem", folder_ / "old.txt");
+  EXPECT_THAT(refusal(), HasSubstr("old.txt holds the private key of a job server"));
+  fs::remove(folder_ / "old.txt");
   // What only looks like one.
   const std::string accepted = "it was accepted";
+  EXPECT_EQ(refused("test.key", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"), accepted);
   EXPECT_EQ(refused("sha256", digits + "\n"), accepted);
   EXPECT_EQ(refused("config.json", R"({"server": "http://127.0.0.1", "token": ""})"), accepted);
   EXPECT_EQ(refused("weights.bin", std::string(32, '\xe9')), accepted);
