@@ -57,6 +57,9 @@ class RunPageTest : public testing::Test {
     return viewer;
   }
   static std::string enter(const RunPage& page) {
+    RawClient looks(endpoint_of(page.link()));  // As programs do that show what is behind a link.
+    looks.write("HEAD " + path_of(page.link()) + " HTTP/1.1\r\nHost: 127.0.0.1:1\r\nConnection: close\r\n\r\n");
+    EXPECT_NE(looks.read_all().find("200 OK"), std::string::npos);
     const std::string answer = get(page, path_of(page.link()), "");
     const std::size_t begin = answer.find("Set-Cookie: ") + 12;
     return "Cookie: " + answer.substr(begin, answer.find(';', begin) - begin) + "\r\n";

@@ -90,7 +90,7 @@ void check_in_workspace(service::JobService& service, const Request& request, co
   if (!is_name(workspace) || !service.may_use(sender, workspace)) {
     throw workspace_not_found(service, sender, workspace);
   }
-  if (request.method != Method::kGet) service.check_may_change(sender);
+  if (request.method != Method::kGet && request.method != Method::kHead) service.check_may_change(sender);
 }
 
 void add_in_workspace_for_administrators(Router& router, const Interface& interface, Method method,

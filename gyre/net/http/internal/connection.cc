@@ -245,7 +245,7 @@ asio::awaitable<Connection::Next> Connection::serve_request() {
 
 asio::awaitable<void> Connection::audit(const Request& request, int status) {
   if (server_->options.audit == nullptr) co_return;
-  const bool change = request.method != Method::kGet;
+  const bool change = request.method != Method::kGet && request.method != Method::kHead;
   const bool refused = status == kUnauthorized || status == 403 || status == 429;
   if (!refused && !(change && status != 404 && status != 405)) co_return;
   if (status >= 400 && !server_->audited_refusals.take(peer_client_, SteadyClock::now())) {

@@ -113,7 +113,7 @@ void RequestParser::check_head() {
   http_1_1_ = beast_->version == 11;
   target_text_ = std::move(beast_->target);
   is_head_ = beast_->method == "HEAD";
-  request_.method = is_head_ ? Method::kGet : parse_method(beast_->method);
+  request_.method = parse_method(beast_->method);
   const std::size_t hosts = request_.headers.count("Host");
   if (hosts > 1 || (http_1_1_ && hosts == 0)) throw malformed("it needs exactly one Host header");
   check_framing();
