@@ -1,5 +1,6 @@
-"""How fast the code of a job comes to its nodes, beside what one TLS stream for each node carries in the same run: the
-service and the nodes are on this machine, over TCP (bench/micro/code_bench.cc)."""
+"""How fast the code of a job comes to its nodes, compared in the same run with what one TLS stream for each node
+carries, and with such streams whose receivers hash and write what comes: the service and the nodes are on this
+machine, over TCP (bench/micro/code_bench.cc)."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ def main() -> int:
         asked.json.write_text(json.dumps([row], indent=1) + "\n")
     print(
         f"{row['megabytes']} MB to each of {row['nodes']} nodes: {row['code_mb_s']} MB/s in all, "
-        f"{row['streams_mb_s']} MB/s by a TLS stream each; share {row['share']:.2f}"
+        f"{row['streams_mb_s']} MB/s by a TLS stream each (share {row['share']:.2f}), "
+        f"{row['files_mb_s']} MB/s by streams into hashed files (share {row['share_of_files']:.2f})"
     )
     return 0
 

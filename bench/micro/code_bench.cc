@@ -1,9 +1,13 @@
-// How fast the code of a job comes to its nodes (ADR 131), beside what one TLS stream for each node carries in the same
-// run. Everything is on this machine, over TCP: the service's end, and the nodes as threads. Prints one line of JSON.
+// How fast the code of a job comes to its nodes (ADR 131), compared in the same run with what one TLS stream for each
+// node carries, and with such streams whose receivers hash and write what comes, as a node has to. Everything is on
+// this machine, over TCP: the service's end, and the nodes as threads. Prints one line of JSON.
 //   code_bench [--nodes N] [--megabytes N] [--rounds N]
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <openssl/evp.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <charconv>
@@ -12,6 +16,7 @@
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -19,6 +24,7 @@
 
 #include "gyre/base/checksum.h"
 #include "gyre/base/error.h"
+#include "gyre/base/file.h"
 #include "gyre/base/random.h"
 #include "gyre/jobs/hub/hub.h"
 #include "gyre/jobs/node/code_cache.h"
@@ -58,8 +64,10 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// The same bytes, written and read as they are.
-double time_streams(const Options& options, const Bytes& archive, const net::JobKey& key) {
+using Take = std::function<void(std::size_t node, std::span<const std::byte>)>;
+
+/// The same bytes, sent as they are.
+double time_streams(const Options& options, const Bytes& archive, const net::JobKey& key, const Take& take) {
   const Deadline deadline = Deadline::after(kLongest);
   const UniqueFd listener = net::listen_on(net::parse_endpoint("tcp:127.0.0.1:0"));
   const net::Endpoint place = net::local_endpoint(listener.get());
@@ -80,9 +88,28 @@ double time_streams(const Options& options, const Bytes& archive, const net::Job
       for (std::size_t left = archive.size(); left > 0;) {
         const std::size_t part = std::min(left, room.size());
         net::read_exactly(*to[i - options.nodes], std::span(room).first(part), deadline);
+        take(i - options.nodes, std::span(room).first(part));
         left -= part;
       }
     });
+  });
+}
+
+double time_files(const Options& options, const Bytes& archive, const net::JobKey& key, const fs::path& folder) {
+  struct Receiver {
+    UniqueFd file;
+    std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> hash{::EVP_MD_CTX_new(), ::EVP_MD_CTX_free};
+  };
+  std::vector<Receiver> receivers(options.nodes);
+  for (std::size_t i = 0; i < options.nodes; ++i) {
+    const fs::path file = folder / fmt::format("file{}", i);
+    fs::remove(file);
+    receivers[i].file = UniqueFd(::open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, S_IRUSR | S_IWUSR));
+    ::EVP_DigestInit_ex(receivers[i].hash.get(), ::EVP_sha256(), nullptr);
+  }
+  return time_streams(options, archive, key, [&](std::size_t node, std::span<const std::byte> bytes) {
+    write_all(receivers[node].file.get(), bytes, "a file of the benchmark");
+    ::EVP_DigestUpdate(receivers[node].hash.get(), bytes.data(), bytes.size());
   });
 }
 
@@ -112,7 +139,7 @@ class Node {
     pollfd waits[2] = {{pipe_.fd(), pipe_.events(), 0}, {cache_.changed_fd(), POLLIN, 0}};
     ::poll(waits, 2, 1'000);
     if ((waits[0].revents & POLLOUT) != 0) pipe_.flush();
-    while (const auto message = pipe_.receive()) {
+    while (auto message = pipe_.receive()) {
       if (cache_.obey(*message) || message->type != orders::message_type::kWelcome) continue;
       welcome_ = true;
       cache_.connected(orders::welcome_from(*message).code_window);
@@ -169,22 +196,25 @@ int run(const Options& options) {
       .write(reinterpret_cast<const char*>(archive.data()), static_cast<std::streamsize>(archive.size()));
   const net::JobKey key = net::make_random_key();
   std::vector<double> streams;
+  std::vector<double> files;
   std::vector<double> code;
   for (std::size_t round = 0; round <= options.rounds; ++round) {
-    const double of_streams = time_streams(options, archive, key);
+    const double of_streams = time_streams(options, archive, key, [](std::size_t, std::span<const std::byte>) {});
+    const double of_files = time_files(options, archive, key, folder);
     const double of_code = time_code(options, folder, hex(sha256(archive)), key);
     if (round == 0) continue;  // To warm up.
     streams.push_back(of_streams);
+    files.push_back(of_files);
     code.push_back(of_code);
   }
   fs::remove_all(folder);
   const double megabytes = static_cast<double>(options.megabytes * options.nodes);
   fmt::print(
-      R"({{"bench": "code", "nodes": {}, "megabytes": {}, "rounds": {}, "streams_mb_s": {:.0f}, "code_mb_s": {:.0f}, )"
-      R"("share": {:.2f}}})"
+      R"({{"bench": "code", "nodes": {}, "megabytes": {}, "rounds": {}, "streams_mb_s": {:.0f}, "files_mb_s": {:.0f}, )"
+      R"("code_mb_s": {:.0f}, "share": {:.2f}, "share_of_files": {:.2f}}})"
       "\n",
-      options.nodes, options.megabytes, options.rounds, megabytes / median(streams), megabytes / median(code),
-      median(streams) / median(code));
+      options.nodes, options.megabytes, options.rounds, megabytes / median(streams), megabytes / median(files),
+      megabytes / median(code), median(streams) / median(code), median(files) / median(code));
   return 0;
 }
 

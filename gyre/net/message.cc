@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
 #include "gyre/base/checksum.h"
@@ -12,11 +14,8 @@ namespace {
 
 constexpr std::uint16_t kMessageMagic = 0x4D47;  // "GM"
 
-struct MessageHeader {
-  std::uint16_t type = 0;
-  std::uint32_t payload_bytes = 0;
-  std::uint64_t checksum = 0;
-};
+/// What a header may make us reserve before it has come.
+constexpr std::size_t kMostReservedBytes = std::size_t{1} << 20;
 
 MessageHeader decode_header(std::span<const std::byte> bytes) {
   ByteReader reader(bytes.first(kMessageHeaderBytes), "a message's header");
@@ -48,20 +47,34 @@ void check_payload(const MessageHeader& header, std::span<const std::byte> paylo
 }  // namespace
 
 Bytes encode_message(std::uint16_t type, std::span<const std::byte> payload) {
+  Bytes message;
+  message.reserve(kMessageHeaderBytes + payload.size());
+  message.resize(kMessageHeaderBytes);
+  message.insert(message.end(), payload.begin(), payload.end());
+  return encode_message_in_place(type, std::move(message));
+}
+
+Bytes encode_message_in_place(std::uint16_t type, Bytes message) {
+  const std::span<const std::byte> payload = std::span(message).subspan(kMessageHeaderBytes);
   if (payload.size() > kMostMessageBytes) {
     throw Error(ErrorCode::kResourceExhausted, fmt::format("a message of type {} has {} bytes, at most {} are allowed",
                                                            type, payload.size(), kMostMessageBytes));
   }
-  ByteWriter writer;
-  writer.u16(kMessageMagic);
-  writer.u16(type);
-  writer.u32(static_cast<std::uint32_t>(payload.size()));
-  writer.u64(xxh3_64(payload));
-  writer.bytes(payload);
-  return writer.take();
+  ByteWriter header;
+  header.u16(kMessageMagic);
+  header.u16(type);
+  header.u32(static_cast<std::uint32_t>(payload.size()));
+  header.u64(xxh3_64(payload));
+  std::ranges::copy(header.result(), message.begin());
+  return message;
 }
 
 void MessageParser::append(std::span<const std::byte> bytes) {
+  if (header_ && start_ == buffer_.size()) {  // Straight to where it belongs.
+    const auto part = bytes.first(std::min(bytes.size(), header_->payload_bytes - payload_.size()));
+    payload_.insert(payload_.end(), part.begin(), part.end());
+    bytes = bytes.subspan(part.size());
+  }
   // What was consumed is dropped here and not in next(), so that many small messages cost one move.
   buffer_.erase(buffer_.begin(), buffer_.begin() + static_cast<std::ptrdiff_t>(start_));
   start_ = 0;
@@ -69,15 +82,20 @@ void MessageParser::append(std::span<const std::byte> bytes) {
 }
 
 std::optional<Message> MessageParser::next() {
+  if (!header_) {
+    const std::span<const std::byte> rest = std::span(buffer_).subspan(start_);
+    if (rest.size() < kMessageHeaderBytes) return std::nullopt;
+    header_ = decode_header(rest);
+    start_ += kMessageHeaderBytes;
+    payload_.reserve(std::min<std::size_t>(header_->payload_bytes, kMostReservedBytes));
+  }
   const std::span<const std::byte> rest = std::span(buffer_).subspan(start_);
-  if (rest.size() < kMessageHeaderBytes) return std::nullopt;
-  const MessageHeader header = decode_header(rest);
-  const std::span<const std::byte> body = rest.subspan(kMessageHeaderBytes);
-  if (body.size() < header.payload_bytes) return std::nullopt;
-  const std::span<const std::byte> payload = body.first(header.payload_bytes);
-  check_payload(header, payload);
-  start_ += kMessageHeaderBytes + payload.size();
-  return Message{header.type, Bytes(payload.begin(), payload.end())};
+  const auto part = rest.first(std::min(rest.size(), header_->payload_bytes - payload_.size()));
+  payload_.insert(payload_.end(), part.begin(), part.end());
+  start_ += part.size();
+  if (payload_.size() < header_->payload_bytes) return std::nullopt;
+  check_payload(*header_, payload_);
+  return Message{std::exchange(header_, std::nullopt)->type, std::exchange(payload_, {})};
 }
 
 void send_message(Stream& stream, std::uint16_t type, std::span<const std::byte> payload, Deadline deadline) {

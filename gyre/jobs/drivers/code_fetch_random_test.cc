@@ -97,15 +97,16 @@ class History {
   void serve() {
     const orders::CodeRequest request = orders::code_request_from(up_.front());
     up_.pop_front();
-    hub::CodeShelf::Answer answer = service_->answer("n", request);
-    down_.push_back({.type = answer.type, .payload = std::move(answer.payload)});
+    net::MessageParser parser;
+    parser.append(*service_->answer("n", request));
+    down_.push_back(parser.next().value());
     if (one_in(10)) down_.push_back(down_.back());
   }
   void hear() {
-    const net::Message next = std::move(down_.front());
+    net::Message next = std::move(down_.front());
     down_.pop_front();
     ASSERT_EQ(next.type, message_type::kCodeBytes);
-    fetch_->take(orders::code_piece_from(next));
+    fetch_->take(orders::code_piece_from(std::move(next)));
   }
 
   void start_service() {

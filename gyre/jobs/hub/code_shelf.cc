@@ -5,9 +5,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <memory>
 #include <span>
 #include <system_error>
+#include <utility>
 
 #include "gyre/base/file.h"
 #include "gyre/jobs/orders/messages.h"
@@ -18,10 +21,9 @@ namespace {
 
 using orders::CodeRequest;
 
-CodeShelf::Answer refusal(const CodeRequest& request, const std::string& why) {
-  const std::string text = encode(orders::CodeRefusal{request.sha256, why});
-  const auto bytes = as_bytes(text);
-  return {orders::message_type::kCodeRefused, Bytes(bytes.begin(), bytes.end())};
+net::SharedMessage refusal(const CodeRequest& request, const std::string& why) {
+  return net::share_message(orders::message_type::kCodeRefused,
+                            as_bytes(encode(orders::CodeRefusal{request.sha256, why})));
 }
 
 /// May be shorter where the file ends. Negative: errno says why.
@@ -46,7 +48,7 @@ void CodeShelf::expect(const orders::WorkOrder& order) {
   for (const orders::NodePlace& node : order.nodes) archive.nodes.insert(node.registered_name());
 }
 
-CodeShelf::Answer CodeShelf::answer(const std::string& node, const CodeRequest& request) const {
+net::SharedMessage CodeShelf::answer(const std::string& node, const CodeRequest& request) const {
   const auto found = archives_.find(request.attempt);
   const bool may_have =
       found != archives_.end() && found->second.sha256 == request.sha256 && found->second.nodes.contains(node);
@@ -59,18 +61,23 @@ CodeShelf::Answer CodeShelf::answer(const std::string& node, const CodeRequest& 
     return refusal(request, fmt::format("the service does not have the archive {} any more", request.sha256));
   }
   struct stat status{};
-  Bytes bytes(request.bytes);
-  ssize_t count = -1;
-  if (file && ::fstat(file.get(), &status) == 0) count = read_at(file.get(), bytes, request.offset);
+  const bool is_open = file && ::fstat(file.get(), &status) == 0;
+  const std::string head = orders::encode_head({.sha256 = request.sha256,
+                                                .offset = request.offset,
+                                                .total = static_cast<std::uint64_t>(status.st_size),
+                                                .bytes = {}});
+  // Where it is sent from: each copy of all bytes for every node counts.
+  const std::size_t before = net::kMessageHeaderBytes + head.size();
+  Bytes message(before + request.bytes);
+  std::ranges::copy(as_bytes(head), message.begin() + net::kMessageHeaderBytes);
+  const ssize_t count = is_open ? read_at(file.get(), std::span(message).subspan(before), request.offset) : -1;
   if (count < 0) {
     return refusal(request, fmt::format("the service cannot read the archive {}: {}", request.sha256,
                                         std::generic_category().message(errno)));
   }
-  return {orders::message_type::kCodeBytes,
-          encode(orders::CodePiece{.sha256 = request.sha256,
-                                   .offset = request.offset,
-                                   .total = static_cast<std::uint64_t>(status.st_size),
-                                   .bytes = std::span(bytes).first(static_cast<std::size_t>(count))})};
+  message.resize(before + static_cast<std::size_t>(count));
+  return std::make_shared<const Bytes>(
+      net::encode_message_in_place(orders::message_type::kCodeBytes, std::move(message)));
 }
 
 }  // namespace gyre::jobs::hub

@@ -1,14 +1,13 @@
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <set>
 #include <string>
 
-#include "gyre/base/bytes.h"
 #include "gyre/jobs/orders/code_stream.h"
 #include "gyre/jobs/orders/work_order.h"
+#include "gyre/net/async/message_connection.h"
 
 namespace gyre::jobs::hub {
 
@@ -16,17 +15,12 @@ namespace gyre::jobs::hub {
 /// keeps nothing between two requests. Not thread-safe.
 class CodeShelf {
  public:
-  struct Answer {
-    std::uint16_t type = 0;  ///< kCodeBytes or kCodeRefused.
-    Bytes payload;
-  };
-
   /// Its nodes may ask.
   void expect(const orders::WorkOrder& order);
   void release(const std::string& attempt) { archives_.erase(attempt); }
 
-  /// `node`: NodePlace::registered_name().
-  Answer answer(const std::string& node, const orders::CodeRequest& request) const;
+  /// kCodeBytes or kCodeRefused. `node`: NodePlace::registered_name().
+  net::SharedMessage answer(const std::string& node, const orders::CodeRequest& request) const;
 
  private:
   struct Archive {

@@ -36,8 +36,9 @@ class CodeShelfTest : public testing::Test {
     return {.attempt = "job-1", .sha256 = order_.code_sha256, .offset = offset, .bytes = bytes};
   }
   net::Message ask(const std::string& node, const CodeRequest& request) const {
-    CodeShelf::Answer answer = shelf_.answer(node, request);
-    return {.type = answer.type, .payload = std::move(answer.payload)};
+    net::MessageParser parser;
+    parser.append(*shelf_.answer(node, request));
+    return parser.next().value();
   }
   std::string refusal(const std::string& node, const CodeRequest& request) const {
     const net::Message answer = ask(node, request);

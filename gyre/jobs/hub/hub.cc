@@ -333,7 +333,7 @@ class Hub::Work {
     code_reader_.post([this, contact, request](const CodeShelf& shelf) {
       in_loop([contact, bytes = request.bytes, answer = shelf.answer(contact->node, request)] {
         contact->code_bytes -= bytes;
-        contact->connection->send(answer.type, answer.payload);
+        contact->connection->send(answer);
       });
     });
   }

@@ -80,10 +80,10 @@ void CodeCache::disconnected() {
   if (fetch_) fetch_->connected(0);
 }
 
-bool CodeCache::obey(const net::Message& message) {
+bool CodeCache::obey(net::Message& message) {
   if (message.type == message_type::kCodeBytes) {
-    const orders::CodePiece piece = orders::code_piece_from(message);
-    if (fetch_) fetch_->take(piece);
+    orders::CodePiece piece = orders::code_piece_from(std::move(message));
+    if (fetch_) fetch_->take(std::move(piece));
     return true;
   }
   if (message.type != message_type::kCodeRefused) return false;

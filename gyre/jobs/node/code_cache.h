@@ -34,8 +34,8 @@ class CodeCache {
   /// A new connection. `window`: of the service's welcome; 0: it sends no code.
   void connected(std::uint64_t window);
   void disconnected();
-  /// False: it is about something else. Error(kCorruptData).
-  bool obey(const net::Message& message);
+  /// False: it is about something else. What is about code is taken over. Error(kCorruptData).
+  bool obey(net::Message& message);
   /// Asks for as much as the connection may carry.
   void send(const CodeFetch::Send& send);
   /// Readable when send() has more to say, or look() something to tell; negative: there is nothing to wait for.

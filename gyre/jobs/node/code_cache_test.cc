@@ -62,10 +62,11 @@ class CodeCacheTest : public testing::Test {
   void answer(const orders::CodeRequest& request, const std::string& text) {
     asked_ += request.bytes;
     const std::string part = text.substr(std::min<std::size_t>(request.offset, text.size()), request.bytes);
-    cache_->obey(
-        {.type = message_type::kCodeBytes,
-         .payload = encode(orders::CodePiece{
-             .sha256 = request.sha256, .offset = request.offset, .total = text.size(), .bytes = as_bytes(part)})});
+    net::Message message{
+        .type = message_type::kCodeBytes,
+        .payload = encode(orders::CodePiece{
+            .sha256 = request.sha256, .offset = request.offset, .total = text.size(), .bytes = as_bytes(part)})};
+    cache_->obey(message);
   }
   void fetch(const std::string& text) { fetch(text, sha256_of(text)); }
   std::string failure(const std::string& sha256) const {
@@ -131,7 +132,8 @@ TEST_F(CodeCacheTest, a_refusal_of_the_service_and_a_service_that_sends_no_code_
   cache_->want("job-1", sha256);
   const std::string refusal = encode(orders::CodeRefusal{sha256, "it has gone"});
   const auto bytes = as_bytes(refusal);
-  EXPECT_TRUE(cache_->obey({.type = message_type::kCodeRefused, .payload = Bytes(bytes.begin(), bytes.end())}));
+  net::Message message{.type = message_type::kCodeRefused, .payload = Bytes(bytes.begin(), bytes.end())};
+  EXPECT_TRUE(cache_->obey(message));
   EXPECT_TRUE(cache_->look());
   EXPECT_EQ(failure(sha256), "the job's code cannot be had: it has gone");
   cache_->connected(0);

@@ -68,7 +68,7 @@ void CodeFetch::connected(std::uint64_t window) {
   answered_ = false;
 }
 
-void CodeFetch::take(const orders::CodePiece& piece) {
+void CodeFetch::take(orders::CodePiece piece) {
   const MutexLock lock(mutex_);
   // Else it comes a second time, or from before a new start.
   if (!ready_ || here_ || failure_ || piece.sha256 != sha256_ || piece.offset != come_) return;
@@ -81,7 +81,7 @@ void CodeFetch::take(const orders::CodePiece& piece) {
   limit_.took(piece.bytes.size());
   come_ += piece.bytes.size();
   asked_ = std::max(asked_, come_);
-  if (!piece.bytes.empty()) pieces_.emplace_back(piece.bytes.begin(), piece.bytes.end());
+  if (!piece.bytes.empty()) pieces_.push_back(std::move(piece));
   work_.notify_all();
 }
 
@@ -128,7 +128,7 @@ void CodeFetch::run() {
   try {
     begin();
     for (;;) {
-      std::optional<Bytes> piece;
+      std::optional<orders::CodePiece> piece;
       {
         const MutexLock lock(mutex_);
         const auto is_whole = [&]() GYRE_REQUIRES(mutex_) { return answered_ && written_ >= *total_; };
@@ -138,7 +138,7 @@ void CodeFetch::run() {
         if (piece) pieces_.pop_front();
       }
       if (piece) {
-        write(*piece);
+        write(piece->bytes);
       } else {
         finish();
       }
@@ -173,7 +173,7 @@ void CodeFetch::begin() {
   changed_.notify();
 }
 
-void CodeFetch::write(const Bytes& bytes) {
+void CodeFetch::write(std::span<const std::byte> bytes) {
   write_all(draft_file_.get(), bytes, fmt::format("{} to {}", kWhat, draft_.string()));
   hash_->add(bytes);
   const MutexLock lock(mutex_);

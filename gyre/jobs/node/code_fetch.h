@@ -41,7 +41,7 @@ class CodeFetch {
 
   /// A new connection, on which at most `window` bytes may be asked for at once; 0: there is none.
   void connected(std::uint64_t window);
-  void take(const orders::CodePiece& piece);
+  void take(orders::CodePiece piece);
   /// It will not come.
   void fail(const Error& why);
   /// Asks for one more range, if there is one to ask for and the window is open. Whether it has.
@@ -62,7 +62,7 @@ class CodeFetch {
   void run();
   void begin() GYRE_EXCLUDES(mutex_);
   void start_anew() GYRE_REQUIRES(mutex_);
-  void write(const Bytes& bytes) GYRE_EXCLUDES(mutex_);
+  void write(std::span<const std::byte> bytes) GYRE_EXCLUDES(mutex_);
   void finish() GYRE_EXCLUDES(mutex_);
 
   std::string attempt_;
@@ -79,11 +79,11 @@ class CodeFetch {
   bool here_ GYRE_GUARDED_BY(mutex_) = false;
   std::optional<Error> failure_ GYRE_GUARDED_BY(mutex_);
   std::optional<std::uint64_t> total_ GYRE_GUARDED_BY(mutex_);
-  std::uint64_t asked_ GYRE_GUARDED_BY(mutex_) = 0;    ///< All before it, on this connection.
-  std::uint64_t come_ GYRE_GUARDED_BY(mutex_) = 0;     ///< All before it.
-  std::uint64_t written_ GYRE_GUARDED_BY(mutex_) = 0;  ///< All before it.
-  bool answered_ GYRE_GUARDED_BY(mutex_) = false;      ///< `total_` was told on this connection.
-  std::deque<Bytes> pieces_ GYRE_GUARDED_BY(mutex_);   ///< From `written_` to `come_`.
+  std::uint64_t asked_ GYRE_GUARDED_BY(mutex_) = 0;               ///< All before it, on this connection.
+  std::uint64_t come_ GYRE_GUARDED_BY(mutex_) = 0;                ///< All before it.
+  std::uint64_t written_ GYRE_GUARDED_BY(mutex_) = 0;             ///< All before it.
+  bool answered_ GYRE_GUARDED_BY(mutex_) = false;                 ///< `total_` was told on this connection.
+  std::deque<orders::CodePiece> pieces_ GYRE_GUARDED_BY(mutex_);  ///< From `written_` to `come_`.
 
   // The thread's own.
   UniqueFd draft_file_;

@@ -263,7 +263,7 @@ class NodeProgram::Work {
     if (codes_.look() && job_) job_->code_came();
     if (!pipe_) return;
     if ((waits[2].revents & POLLOUT) != 0) pipe_->flush();
-    while (const auto message = pipe_->receive()) obey(*message);
+    while (auto message = pipe_->receive()) obey(*message);
     for (const std::string& attempt : deliveries_.take_delivered()) {
       if (const auto report = known_report(attempt)) send_report(*report);
     }
@@ -329,7 +329,7 @@ class NodeProgram::Work {
     if (now_s > last_contact_s_ + untold_s || fs::is_empty(folders_.records())) over_ = true;
   }
 
-  void obey(const net::Message& message) {
+  void obey(net::Message& message) {
     switch (message.type) {
       case orders::message_type::kWelcome: {
         const Welcome welcome = welcome_from(message);

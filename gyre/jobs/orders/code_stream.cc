@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <utility>
 
 #include "gyre/base/error.h"
 #include "gyre/jobs/orders/json_fields.h"
@@ -38,9 +39,12 @@ std::string encode(const CodeRefusal& refusal) {
   return Json{{"sha256", refusal.sha256}, {"why", refusal.why}}.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+std::string encode_head(const CodePiece& piece) {
+  return Json{{"sha256", piece.sha256}, {"offset", piece.offset}, {"total", piece.total}}.dump() + '\n';
+}
+
 Bytes encode(const CodePiece& piece) {
-  const std::string head =
-      Json{{"sha256", piece.sha256}, {"offset", piece.offset}, {"total", piece.total}}.dump() + '\n';
+  const std::string head = encode_head(piece);
   Bytes payload;
   payload.reserve(head.size() + piece.bytes.size());
   const auto line = as_bytes(head);
@@ -61,7 +65,7 @@ CodeRequest code_request_from(const net::Message& message) {
   return request;
 }
 
-CodePiece code_piece_from(const net::Message& message) {
+CodePiece code_piece_from(net::Message message) {
   const std::string_view text = as_text(message.payload);
   const std::size_t end = text.substr(0, kMostHeadBytes).find('\n');
   if (end == std::string_view::npos) throw Error(ErrorCode::kCorruptData, "a piece of code does not say its place");
@@ -70,8 +74,10 @@ CodePiece code_piece_from(const net::Message& message) {
   CodePiece piece{.sha256 = sha256_of(fields),
                   .offset = bytes_of(fields, "offset", kMostArchiveBytes),
                   .total = bytes_of(fields, "total", kMostArchiveBytes),
-                  .bytes = std::span(message.payload).subspan(end + 1)};
+                  .bytes = std::span(message.payload).subspan(end + 1),
+                  .message = {}};
   if (piece.bytes.size() > kMostCodePieceBytes) throw Error(ErrorCode::kCorruptData, "a piece of code is too long");
+  piece.message = std::move(message.payload);  // Whose bytes stay where they are.
   return piece;
 }
 

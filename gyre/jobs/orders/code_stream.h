@@ -31,7 +31,8 @@ struct CodePiece {
   std::string sha256;
   std::uint64_t offset = 0;
   std::uint64_t total = 0;           ///< How long the archive is.
-  std::span<const std::byte> bytes;  ///< Of the message that it came in.
+  std::span<const std::byte> bytes;  ///< In `message`, where it came in one.
+  Bytes message = {};
 };
 
 struct CodeRefusal {
@@ -43,10 +44,12 @@ std::string encode(const CodeRequest& request);
 std::string encode(const CodeRefusal& refusal);
 /// The place as JSON, a line's end, the bytes.
 Bytes encode(const CodePiece& piece);
+/// All but the bytes.
+std::string encode_head(const CodePiece& piece);
 
 /// Error(kCorruptData).
 CodeRequest code_request_from(const net::Message& message);
-CodePiece code_piece_from(const net::Message& message);
+CodePiece code_piece_from(net::Message message);
 CodeRefusal code_refusal_from(const net::Message& message);
 
 }  // namespace gyre::jobs::orders
