@@ -16,6 +16,8 @@ class EndSignals {
 
   /// Waits for a signal; false after `longest_ms` without one. Negative: without a limit.
   bool wait(int longest_ms);
+  /// Readable when wait() would not wait.
+  int fd() const { return fd_.get(); }
   /// The last one that wait() waited for; 0: none.
   int received() const { return received_; }
 

@@ -25,6 +25,7 @@ JobCommand::JobCommand(CLI::App& app)
   add_job_logs(group_);
   add_job_files(group_);
   add_job_download(group_);
+  add_job_forward(group_);
   add_job_top(group_);
   add_job_report(group_);
   add_job_tensorboard(group_);

@@ -17,6 +17,8 @@ void add_job_delete(VerbGroup& group);
 void add_job_logs(VerbGroup& group);
 void add_job_files(VerbGroup& group);
 void add_job_download(VerbGroup& group);
+// Those that reach the nodes of jobs that run.
+void add_job_forward(VerbGroup& group);
 // Those about their metrics.
 void add_job_top(VerbGroup& group);
 void add_job_report(VerbGroup& group);

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -359,3 +360,42 @@ def test_files_that_job_run_was_started_with_do_not_go_on_to_the_job(gyre: Path,
     assert done.returncode == 0, done.stderr
     assert "begun" in done.stdout
     assert "of-root-alone" not in done.stdout
+
+
+LISTENS = """
+import os, socket, sys
+listener = socket.create_server(("127.0.0.1", 0))
+with open(sys.argv[1] + ".new", "w") as file:
+    file.write(str(listener.getsockname()[1]))
+os.rename(sys.argv[1] + ".new", sys.argv[1])
+while True:
+    connection, peer = listener.accept()
+    for line in open("/proc/net/tcp"):
+        fields = line.split()
+        if fields[1].endswith(f":{peer[1]:04X}"):
+            connection.sendall(fields[7].encode())
+    connection.close()
+"""
+
+
+def test_a_jobs_ports_are_forwarded_to_its_submitter_alone_and_as_its_account(team: Team) -> None:
+    """The other user owns the workspace too, and may stop the job; but its nodes are reached as its account."""
+    port = team.server.share / "port"
+    assert team.submit("ada", "-n", "listens", "--", PYTHON, "-c", LISTENS, str(port)).returncode == 0
+    wait_until("the job listens", port.exists)
+    words = ("job", "forward", "listens", f"0:{port.read_text()}")
+    refused = team.server.verb(*words, env={"GYRE_SERVER": str(team.server.tmp_path / "bob.json")})
+    assert refused.returncode == 1
+    assert "only user 'ada', who submitted job 'listens', and administrators" in refused.stderr
+    for user in ("ada", "root"):
+        server = {} if user == "root" else {"GYRE_SERVER": str(team.server.tmp_path / f"{user}.json")}
+        command = [str(team.server.gyre), *words]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, env={**team.server.environment, **server}) as verb:
+            assert verb.stdout is not None
+            local = int(verb.stdout.readline().split()[0].rpartition(b":")[2])
+            with socket.create_connection(("127.0.0.1", local), timeout=60) as connection:
+                assert connection.recv(100) == b"20001"
+            verb.terminate()
+    audit = [json.loads(line) for line in (team.server.folder / "audit.log").read_text().splitlines()]
+    ours = [(one["user"], one["status"]) for one in audit if one["what"].endswith("/jobs/listens/forward")]
+    assert ours[:3] == [("bob", 403), ("ada", 204), ("ada", 101)]

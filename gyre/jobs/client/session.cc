@@ -131,6 +131,13 @@ Json Session::post(const Path& path, const Query& query) {
   return json_of(send({.method = Method::kPost, .target = {path, query}}));
 }
 
+std::unique_ptr<net::http::ClientTunnel> Session::tunnel(const Path& path, const Query& query,
+                                                         const std::string& protocol) {
+  return client_.tunnel({.method = Method::kPost,
+                         .target = {path, query},
+                         .headers = {{"Connection", "Upgrade"}, {"Upgrade", protocol}}});
+}
+
 void Session::remove(const Path& path) { send({.method = Method::kDelete, .target = {path, {}}}); }
 
 bool Session::exists(const Path& path) {

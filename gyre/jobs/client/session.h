@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -64,6 +65,9 @@ class Session {
   FilePart read(const Path& file, std::uint64_t from, std::uint64_t most);
   /// As net::http::Client::events.
   void events(const Path& path, const std::function<bool(const net::http::ServerEvent&)>& sink);
+
+  /// A connection of its own, on which `protocol` is spoken. Not repeated.
+  std::unique_ptr<net::http::ClientTunnel> tunnel(const Path& path, const Query& query, const std::string& protocol);
 
   const SessionOptions& options() const { return options_; }
 

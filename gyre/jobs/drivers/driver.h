@@ -1,13 +1,16 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "gyre/base/clock.h"
+#include "gyre/base/error.h"
 #include "gyre/jobs/hub/hub.h"
 #include "gyre/jobs/node/node_folders.h"
 #include "gyre/jobs/orders/work_order.h"
@@ -89,6 +92,10 @@ class Driver {
   virtual int fd() const = 0;
   /// Ends an attempt, from whatever phase. One that is not known, or has ended, is left alone.
   virtual void cancel(const std::string& attempt, StopReason reason, std::chrono::seconds grace) = 0;
+  /// As hub::Hub::open_stream(), to a node of the attempt. Thread-safe. Error(kUnsupported).
+  virtual std::shared_ptr<hub::NodeStream> open_stream(const orders::StreamRequest& /*request*/, std::size_t /*node*/) {
+    throw Error(ErrorCode::kUnsupported, "the nodes of this cluster cannot be reached through the service");
+  }
   /// Whether it is certain that no service has submitted the order.
   virtual bool is_new(const WorkOrder& /*order*/) const { return false; }
   /// After a restart of the service: these attempts were submitted, or about to be, and their ends are not known. Each

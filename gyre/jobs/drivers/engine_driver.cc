@@ -137,6 +137,10 @@ class EngineDriver::Work {
 
   int fd() const { return epoll_.get(); }
 
+  std::shared_ptr<hub::NodeStream> open_stream(const orders::StreamRequest& request, std::size_t node) {
+    return hub_->open_stream(request, node);
+  }
+
   void cancel(const std::string& name, StopReason reason, std::chrono::seconds grace) {
     const auto found = attempts_.find(name);
     if (found == attempts_.end() || found->second.ended) return;
@@ -445,6 +449,9 @@ std::vector<Artifact> EngineDriver::plan(const WorkOrder& order) const { return 
 void EngineDriver::submit(const WorkOrder& order) { work_->submit(order); }
 std::vector<Event> EngineDriver::watch(Deadline deadline) { return work_->watch(deadline); }
 int EngineDriver::fd() const { return work_->fd(); }
+std::shared_ptr<hub::NodeStream> EngineDriver::open_stream(const orders::StreamRequest& request, std::size_t node) {
+  return work_->open_stream(request, node);
+}
 void EngineDriver::cancel(const std::string& attempt, StopReason reason, std::chrono::seconds grace) {
   work_->cancel(attempt, reason, grace);
 }

@@ -36,6 +36,7 @@ class EngineDriver : public Driver {
   std::vector<Event> watch(Deadline deadline) override;
   int fd() const override;
   void cancel(const std::string& attempt, StopReason reason, std::chrono::seconds grace) override;
+  std::shared_ptr<hub::NodeStream> open_stream(const orders::StreamRequest& request, std::size_t node) override;
   void reattach(const std::vector<WorkOrder>& orders) override;
   /// The engine knows which of its requests run. It has no orders: what it runs of attempts that are not asked for is
   /// ended.

@@ -49,6 +49,7 @@ net::http::Router make_router(std::shared_ptr<service::JobService> service, cons
   add_file_routes(router, interface);
   add_code_routes(router, interface);
   add_run_routes(router, interface);
+  add_stream_routes(router, interface);
   add_metrics_routes(router, interface);
   return router;
 }

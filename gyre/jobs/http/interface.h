@@ -43,6 +43,9 @@ struct InterfaceLimits {
 ///   GET                     /workspaces/{w}/experiments/{e}/jobs
 ///   GET PUT DELETE          /workspaces/{w}/experiments/{e}/jobs/{j}  PUT: a job.json (or YAML); ?code=SHA256
 ///   POST                    …/jobs/{j}/terminate
+///   POST                    …/jobs/{j}/forward                        ?port= ?rank=: with "Upgrade: gyre-stream", a
+///                                                             connection to a port of that rank's node (ADR 134);
+///                                                             without, 204 where it could be opened
 ///   GET                     …/jobs/{j}/why
 ///   GET                     …/jobs/{j}/events
 ///   GET                     …/jobs/{j}/files                          ?outputdirectoryid= ?directory= ?maxresults=

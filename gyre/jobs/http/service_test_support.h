@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "gyre/base/thread_annotations.h"
+#include "gyre/jobs/hub/node_stream.h"
 #include "gyre/jobs/resources/service_error.h"
 #include "gyre/jobs/service/job_service.h"
 
@@ -44,6 +45,11 @@ class MemoryService : public service::JobService {
       }
     }
     for (const auto& watcher : watchers) (*watcher)();
+  }
+  /// Which open_stream() gives.
+  void set_stream(std::shared_ptr<hub::NodeStream> stream) {
+    const MutexLock lock(mutex_);
+    stream_ = std::move(stream);
   }
   /// Everything that was asked for inside a workspace, but for who may use it.
   int calls() const {
@@ -241,6 +247,17 @@ class MemoryService : public service::JobService {
     }
     return {at->second, is_new};
   }
+  std::shared_ptr<hub::NodeStream> open_stream(const resources::User& user, const resources::JobName& name,
+                                               const service::StreamTarget& target) override {
+    check_stream(user, name, target);
+    const MutexLock lock(mutex_);
+    return stream_;
+  }
+  void check_stream(const resources::User& /*user*/, const resources::JobName& name,
+                    const service::StreamTarget& target) override {
+    job(name);
+    if (target.rank > 0) throw resources::ServiceError(resources::ServiceError::Kind::kInvalid, "NoSuchRank", "none");
+  }
   resources::Job terminate(const resources::JobName& name) override { return job(name); }
   resources::Job terminate_without_nodes(const resources::JobName& name) override { return job(name); }
   resources::Job retry(const resources::JobName& name) override { return job(name); }
@@ -332,6 +349,7 @@ class MemoryService : public service::JobService {
   std::list<std::weak_ptr<std::function<void()>>> watchers_ GYRE_GUARDED_BY(mutex_);
   resources::Submission last_submission_ GYRE_GUARDED_BY(mutex_);
   resources::Scale last_scale_ GYRE_GUARDED_BY(mutex_);
+  std::shared_ptr<hub::NodeStream> stream_ GYRE_GUARDED_BY(mutex_);
 };
 
 }  // namespace gyre::jobs::http

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
@@ -23,6 +24,7 @@
 #include "gyre/base/thread_annotations.h"
 #include "gyre/jobs/hub/code_shelf.h"
 #include "gyre/jobs/hub/internal/hub_state.h"
+#include "gyre/jobs/hub/internal/stream_table.h"
 #include "gyre/jobs/hub/internal/task_thread.h"
 #include "gyre/jobs/orders/code_stream.h"
 #include "gyre/jobs/orders/log_stream.h"
@@ -95,6 +97,24 @@ struct AttemptNodes {
   std::set<std::string> names;
 };
 
+/// The way into the loop for streams, which may outlive it.
+class Gate {
+ public:
+  explicit Gate(asio::io_context& loop) : loop_(&loop) {}
+  void post(std::function<void()> what) {
+    const MutexLock lock(mutex_);
+    if (loop_ != nullptr) asio::post(*loop_, std::move(what));
+  }
+  void close() {
+    const MutexLock lock(mutex_);
+    loop_ = nullptr;
+  }
+
+ private:
+  Mutex mutex_;
+  asio::io_context* loop_ GYRE_GUARDED_BY(mutex_);
+};
+
 /// On the thread that writes logs.
 std::pair<std::uint16_t, std::string> answer_to(LogStore& store, const std::string& node, const net::Message& message) {
   LogStore::Answer answer;
@@ -149,6 +169,7 @@ class Hub::Work {
   }
 
   ~Work() {
+    gate_->close();
     loop_.stop();
     if (endpoint_.kind == net::Endpoint::Kind::kUnix && !endpoint_.host.starts_with('@')) {
       ::unlink(endpoint_.host.c_str());
@@ -174,17 +195,42 @@ class Hub::Work {
     log_writer_.post([order](LogStore& store) { store.expect(order); });
     code_reader_.post([order](CodeShelf& shelf) { shelf.expect(order); });
     AttemptNodes nodes{.key = key_of_nodes(options_.key, order.attempt), .attempt = order.attempt, .names = {}};
-    for (const orders::NodePlace& node : order.nodes) nodes.names.insert(node.registered_name());
-    in_loop([this, nodes = std::move(nodes)] { keys_[orders::key_number(nodes.key)] = nodes; });
+    std::vector<std::string> in_order;
+    for (const orders::NodePlace& node : order.nodes) in_order.push_back(node.registered_name());
+    nodes.names.insert(in_order.begin(), in_order.end());
+    in_loop([this, nodes = std::move(nodes), in_order = std::move(in_order)] {
+      keys_[orders::key_number(nodes.key)] = nodes;
+      nodes_of_attempts_[nodes.attempt] = in_order;
+    });
     change([order](internal::HubState& state) { state.submit(order, SteadyClock::now()); });
   }
 
   void acknowledge(const std::string& attempt) {
     change([attempt](internal::HubState& state) { state.acknowledge(attempt); });
     // Those that are connected are still to hear of it.
-    in_loop([this, attempt] { std::erase_if(keys_, [&](const auto& key) { return key.second.attempt == attempt; }); });
+    in_loop([this, attempt] {
+      std::erase_if(keys_, [&](const auto& key) { return key.second.attempt == attempt; });
+      nodes_of_attempts_.erase(attempt);
+    });
     log_writer_.post([attempt](LogStore& store) { store.release(attempt); });
     code_reader_.post([attempt](CodeShelf& shelf) { shelf.release(attempt); });
+  }
+
+  std::shared_ptr<NodeStream> open_stream(const orders::StreamRequest& request, std::size_t node) {
+    const std::uint32_t number = ++last_stream_;
+    auto stream = std::make_shared<NodeStream>([this, gate = gate_, number](std::uint16_t type, Bytes bytes) {
+      gate->post([this, number, type, bytes = std::move(bytes)] { streams_.send(number, type, bytes); });
+    });
+    in_loop([this, number, request, node, weak = std::weak_ptr(stream)] {
+      const auto opened = weak.lock();
+      if (!opened) return;
+      const auto nodes = nodes_of_attempts_.find(request.attempt);
+      if (nodes == nodes_of_attempts_.end() || node >= nodes->second.size()) {
+        return opened->close("the job does not run on such a node any more");
+      }
+      streams_.open(number, nodes->second[node], request, opened);
+    });
+    return stream;
   }
 
   void dismiss(const std::string& node) {
@@ -253,6 +299,7 @@ class Hub::Work {
       options_.logger->info("the connection to {} ended: {}", node.empty() ? "an agent" : node, error.what());
     }
     connection->close();
+    streams_.gone(node, connection);
     const auto found = connections_.find(node);
     if (found == connections_.end() || found->second != connection) co_return;  // A new one has taken its place.
     connections_.erase(found);
@@ -279,6 +326,7 @@ class Hub::Work {
     const auto before = connections_.find(registration.node);
     if (before != connections_.end()) before->second->close();
     connections_[registration.node] = connection;
+    streams_.came(registration.node, connection, registration.carries_streams);
     state_.node_came(registration, SteadyClock::now());
     co_return registration.node;
   }
@@ -290,6 +338,7 @@ class Hub::Work {
   void handle(const std::shared_ptr<Contact>& contact, net::Message message) {
     const Connection& connection = contact->connection;
     const std::string& node = contact->node;
+    if (orders::is_about_streams(message.type)) return streams_.deliver(connection, message);
     if (is_about_logs(message.type)) return write_log(contact, std::move(message));
     if (message.type == orders::message_type::kCodeWanted) return read_code(contact, code_request_from(message));
     if (message.type == orders::message_type::kRenew) {
@@ -345,7 +394,11 @@ class Hub::Work {
   std::shared_ptr<net::Acceptor> acceptor_;
   internal::HubState state_;
   std::map<std::string, Connection> connections_;
-  std::map<std::uint64_t, AttemptNodes> keys_;  // By key_number().
+  std::map<std::uint64_t, AttemptNodes> keys_;                         // By key_number().
+  std::map<std::string, std::vector<std::string>> nodes_of_attempts_;  // Registered names.
+  internal::StreamTable streams_;
+  std::atomic<std::uint32_t> last_stream_{0};
+  const std::shared_ptr<Gate> gate_ = std::make_shared<Gate>(loop_.context());
   asio::steady_timer timer_;
   net::Notifier changed_;
   Mutex mutex_;
@@ -378,6 +431,10 @@ void Hub::report(const std::string& node, const NodeReport& report) {
 
 void Hub::lose_node(const std::string& node, const std::string& why, NodeLoss loss) {
   work_->change([=](internal::HubState& state) { state.lose_node(node, why, loss); });
+}
+
+std::shared_ptr<NodeStream> Hub::open_stream(const orders::StreamRequest& request, std::size_t node) {
+  return work_->open_stream(request, node);
 }
 
 void Hub::dismiss(const std::string& node) { work_->dismiss(node); }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <map>
 #include <memory>
 #include <string>
@@ -10,6 +11,8 @@
 #include "gyre/base/log.h"
 #include "gyre/jobs/hub/attempt_run.h"
 #include "gyre/jobs/hub/log_store.h"
+#include "gyre/jobs/hub/node_stream.h"
+#include "gyre/jobs/orders/byte_stream.h"
 #include "gyre/jobs/orders/work_order.h"
 #include "gyre/net/endpoint.h"
 #include "gyre/net/handshake.h"
@@ -77,6 +80,9 @@ class Hub {
   void report(const std::string& node, const orders::NodeReport& report);
   /// What is known of it already: a driver's node program could not be started, say.
   void lose_node(const std::string& node, const std::string& why, NodeLoss loss = NodeLoss::kByChance);
+  /// Opens a stream to one of the attempt's nodes, counted from 0 (ADR 134). Returns at once; the stream says what has
+  /// become of it. It may outlive the hub, with which it is over.
+  std::shared_ptr<NodeStream> open_stream(const orders::StreamRequest& request, std::size_t node);
   /// Tells the node's program that it may end, once it has nothing to do.
   void dismiss(const std::string& node);
 

@@ -26,6 +26,7 @@
 #include "gyre/base/file.h"
 #include "gyre/jobs/node/code_cache.h"
 #include "gyre/jobs/node/internal/attempt_ends.h"
+#include "gyre/jobs/node/internal/byte_streams.h"
 #include "gyre/jobs/node/internal/log_deliveries.h"
 #include "gyre/jobs/node/internal/node_probe.h"
 #include "gyre/jobs/node/internal/saved_attempt.h"
@@ -152,6 +153,7 @@ class NodeProgram::Work {
       }
       if (!pipe_) deliveries_.connected(0);
       if (!pipe_) codes_.disconnected();
+      if (!pipe_) streams_.disconnected();
       enforce_lease();
       if (leaving_ && !has_work() && deliveries_.done()) over_ = true;
     }
@@ -247,11 +249,12 @@ class NodeProgram::Work {
   }
 
   void step(int stop_fd) {
-    std::array<pollfd, 5> waits = {{{stop_fd, POLLIN, 0},
+    std::array<pollfd, 6> waits = {{{stop_fd, POLLIN, 0},
                                     {job_ ? job_->changed_fd() : -1, POLLIN, 0},
                                     {pipe_ ? pipe_->fd() : -1, pipe_ ? pipe_->events() : short{0}, 0},
                                     {deliveries_.changed_fd(), POLLIN, 0},
-                                    {codes_.changed_fd(), POLLIN, 0}}};
+                                    {codes_.changed_fd(), POLLIN, 0},
+                                    {pipe_ ? streams_.fd() : -1, POLLIN, 0}}};
     if (::poll(waits.data(), waits.size(), timeout_ms()) < 0 && errno != EINTR) throw system_error("poll", errno);
     if (waits[0].revents != 0) over_ = true;
     if (waits[1].revents != 0) {
@@ -263,17 +266,35 @@ class NodeProgram::Work {
     if (codes_.look() && job_) job_->code_came();
     if (!pipe_) return;
     if ((waits[2].revents & POLLOUT) != 0) pipe_->flush();
+    serve_streams();
     while (auto message = pipe_->receive()) obey(*message);
     for (const std::string& attempt : deliveries_.take_delivered()) {
       if (const auto report = known_report(attempt)) send_report(*report);
     }
     deliveries_.send(*pipe_);
-    codes_.send([this](std::uint16_t type, std::span<const std::byte> payload) { pipe_->send(type, payload); });
+    codes_.send(sender());
+    streams_.step(sender());
     const double now_s = boot_time_s();
     if (now_s > std::max(last_contact_s_, registered_s_) + std::max(lease_s_, kLongestSilenceS)) {
       throw Error(ErrorCode::kTimeout, "the service does not answer");
     }
     if (lease_s_ > 0 && now_s >= next_renewal_s_) renew();
+  }
+
+  CodeFetch::Send sender() {
+    return [this](std::uint16_t type, std::span<const std::byte> payload) { pipe_->send(type, payload); };
+  }
+
+  void serve_streams() {
+    const std::string attempt = has_work() ? job_->order().attempt : "";
+    if (attempt != streams_.attempt()) streams_.serve(attempt, attempt.empty() ? std::nullopt : account(), sender());
+  }
+
+  /// The job's; nothing: ours.
+  std::optional<UserId> account() const {
+    if (!options_.node.user) return std::nullopt;
+    const std::string& name = job_->order().account;
+    return name.empty() ? options_.node.user->id : find_job_user(name).id;
   }
 
   /// Until the next renewal, try to connect, or end of the lease.
@@ -361,7 +382,7 @@ class NodeProgram::Work {
       case orders::message_type::kForget: return forget(attempt_from(message));
       case orders::message_type::kLeave: leaving_ = !has_work(); return;
       default:
-        if (deliveries_.obey(message) || codes_.obey(message)) return;
+        if (deliveries_.obey(message) || streams_.obey(message, sender()) || codes_.obey(message)) return;
         throw Error(ErrorCode::kProtocol, fmt::format("the service sent a message of type {}", message.type));
     }
   }
@@ -431,6 +452,7 @@ class NodeProgram::Work {
   std::unique_ptr<NodeJob> job_;
   std::optional<MessagePipe> pipe_;
   internal::LogDeliveries deliveries_;
+  internal::ByteStreams streams_;
   bool over_ = false;
   bool leaving_ = false;  // The service does not want the node any more.
   bool moved_ = false;    // It has said so.

@@ -37,10 +37,15 @@ std::string attempt_of(const JsonFields& fields) {
 std::string encode(const Registration& registration) {
   Json reports = Json::array();
   for (const NodeReport& report : registration.reports) reports.push_back(to_json(report));
-  const Json json = {{"version", kProtocolVersion},     {"node", registration.node},
-                     {"process", registration.process}, {"reports", reports},
-                     {"address", registration.address}, {"cores", registration.cores},
-                     {"gpus", registration.gpus},       {"asks_for_code", registration.asks_for_code}};
+  const Json json = {{"version", kProtocolVersion},
+                     {"node", registration.node},
+                     {"process", registration.process},
+                     {"reports", reports},
+                     {"address", registration.address},
+                     {"cores", registration.cores},
+                     {"gpus", registration.gpus},
+                     {"asks_for_code", registration.asks_for_code},
+                     {"carries_streams", registration.carries_streams}};
   return json.dump();
 }
 
@@ -62,6 +67,7 @@ Registration registration_from(const net::Message& message) {
   registration.cores = static_cast<int>(fields.integer_or("cores", 1, kMostCores, 1));
   registration.gpus = static_cast<int>(fields.integer_or("gpus", 0, kMostCores, 0));
   registration.asks_for_code = fields.has("asks_for_code") && fields.boolean("asks_for_code");
+  registration.carries_streams = fields.has("carries_streams") && fields.boolean("carries_streams");
   for (const Json& report : fields.array("reports", kMostReports)) {
     registration.reports.push_back(node_report_from_json(report));
   }

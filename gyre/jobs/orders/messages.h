@@ -56,6 +56,7 @@ struct Registration {
   int gpus = 0;
   /// It asks for the code of its jobs; those of earlier versions read it from a path.
   bool asks_for_code = true;
+  bool carries_streams = true;  ///< ADR 134.
 };
 
 struct Welcome {

@@ -12,7 +12,17 @@
 #include "gyre/base/file.h"
 #include "gyre/jobs/resources/resources.h"
 
+namespace gyre::jobs::hub {
+class NodeStream;
+}
+
 namespace gyre::jobs::service {
+
+/// Where a stream to a job's node leads.
+struct StreamTarget {
+  int rank = 0;
+  std::uint16_t port = 0;  ///< Of the node's loopback address.
+};
 
 /// What the HTTP interface asks of the job service. Values go in and out; nothing of HTTP, and nothing of how the
 /// service stores, schedules or runs anything.
@@ -116,6 +126,14 @@ class JobService {
   /// without its nodes), "SecretsDeleted", "ClusterDeleting" or "StoredJobUnreadable"; kNotFound "ClusterNotFound" or
   /// "CodeNotFound".
   virtual resources::Job retry(const resources::JobName& name) = 0;
+  /// Opens a stream to a port of the node of a rank of a job that runs (ADR 134). Waits for no node: what becomes of
+  /// it, the stream says. For whoever submitted the job, as whose account it runs, and administrators: kForbidden
+  /// "NotYourJob". kConflict "JobNotRunning"; kInvalid "NoSuchRank".
+  virtual std::shared_ptr<hub::NodeStream> open_stream(const resources::User& user, const resources::JobName& name,
+                                                       const StreamTarget& target) = 0;
+  /// Throws what open_stream() would.
+  virtual void check_stream(const resources::User& user, const resources::JobName& name,
+                            const StreamTarget& target) = 0;
   /// A running job is ended first. Deletion goes on after the call.
   virtual void delete_job(const resources::JobName& name) = 0;
   /// Why it waits and what would start it; why it failed.

@@ -114,6 +114,9 @@ class Service final : public JobService {
   resources::Job terminate(const resources::JobName& name) override;
   resources::Job terminate_without_nodes(const resources::JobName& name) override;
   resources::Job retry(const resources::JobName& name) override;
+  std::shared_ptr<hub::NodeStream> open_stream(const resources::User& user, const resources::JobName& name,
+                                               const StreamTarget& target) override;
+  void check_stream(const resources::User& user, const resources::JobName& name, const StreamTarget& target) override;
   void delete_job(const resources::JobName& name) override;
   resources::Explanation why(const resources::JobName& name) override;
 
@@ -130,6 +133,8 @@ class Service final : public JobService {
 
  private:
   class Work;
+  struct StreamPlace;
+  StreamPlace stream_place(const resources::User& user, const resources::JobName& name, const StreamTarget& target);
   /// resources::ServiceError kInvalid or kConflict.
   void check_user(const resources::User& user);
   /// kConflict StoredClusterUnreadable where it cannot be read.

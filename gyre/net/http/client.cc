@@ -84,6 +84,26 @@ class Patience {
   std::chrono::milliseconds pause_ = kShortestPause;
 };
 
+class OpenTunnel final : public ClientTunnel {
+ public:
+  OpenTunnel(ClientConnection connection, std::string come, std::chrono::milliseconds silence)
+      : connection_(std::move(connection)), come_(std::move(come)), silence_(silence) {}
+
+  int fd() const override { return connection_.fd(); }
+  bool has_more() const override { return !come_.empty() || connection_.has_more(); }
+  bool read(std::string& buffer) override {
+    if (come_.empty()) return connection_.read(buffer, Deadline::never());
+    buffer += std::exchange(come_, {});
+    return true;
+  }
+  void write(std::string_view bytes) override { connection_.write(bytes, Deadline::after(silence_)); }
+
+ private:
+  ClientConnection connection_;
+  std::string come_;  // With the head.
+  const std::chrono::milliseconds silence_;
+};
+
 }  // namespace
 
 class Client::Impl {
@@ -111,6 +131,29 @@ class Client::Impl {
       connection_.reset();
       throw;
     }
+  }
+
+  std::unique_ptr<ClientTunnel> tunnel(const ClientRequest& request) {
+    constexpr std::string_view kSwitching = "HTTP/1.1 101 ";
+    constexpr std::string_view kHeadEnd = "\r\n\r\n";
+    connection_.emplace(options_);
+    write(request);
+    std::string buffer;
+    const auto may_switch = [&] { return buffer.starts_with(kSwitching.substr(0, buffer.size())); };
+    while (may_switch() && buffer.find(kHeadEnd) == std::string::npos) {
+      if (buffer.size() > ResponseParser::kMostHeaderBytes) throw Error(ErrorCode::kProtocol, "the head is too long");
+      if (!connection_->read(buffer, Deadline::after(options_.silence))) {
+        throw Error(ErrorCode::kPeerLost, "the server closed the connection");
+      }
+    }
+    if (!may_switch()) {
+      read_response(request, nullptr, std::move(buffer));
+      throw Error(ErrorCode::kProtocol, "the server does not open such a connection");
+    }
+    buffer.erase(0, buffer.find(kHeadEnd) + kHeadEnd.size());
+    auto tunnel = std::make_unique<OpenTunnel>(std::move(*connection_), std::move(buffer), options_.silence);
+    connection_.reset();
+    return tunnel;
   }
 
   const ClientOptions& options() const { return options_; }
@@ -167,9 +210,9 @@ class Client::Impl {
     }
   }
 
-  ClientResponse read_response(const ClientRequest& request, const Sink* sink) {
+  /// `buffer`: what has come of it already.
+  ClientResponse read_response(const ClientRequest& request, const Sink* sink, std::string buffer = {}) {
     auto parser = std::make_unique<ResponseParser>(request.method == Method::kHead);
-    std::string buffer;
     ClientResponse response;
     bool has_head = false;
     for (;;) {
@@ -233,6 +276,8 @@ ClientResponse Client::send(const ClientRequest& request) { return impl_->exchan
 ClientResponse Client::stream(const ClientRequest& request, const Sink& sink) {
   return impl_->exchange(request, &sink);
 }
+
+std::unique_ptr<ClientTunnel> Client::tunnel(const ClientRequest& request) { return impl_->tunnel(request); }
 
 std::uint64_t Client::follow(const Target& file, std::uint64_t offset, const Sink& sink) {
   Patience patience(impl_->options());

@@ -47,6 +47,21 @@ struct ClientResponse {
   std::string body;
 };
 
+/// A client's end of a connection that has left HTTP (Response::tunnel). Waits in the caller's thread. Not thread-safe.
+class ClientTunnel {
+ public:
+  virtual ~ClientTunnel() = default;
+
+  /// For poll(2).
+  virtual int fd() const = 0;
+  /// read() has something that fd() does not show.
+  virtual bool has_more() const = 0;
+  /// Appends what comes, and waits for it; false where the server has ended the connection. Error(kPeerLost).
+  virtual bool read(std::string& buffer) = 0;
+  /// All of the bytes. Error(kPeerLost | kTimeout).
+  virtual void write(std::string_view bytes) = 0;
+};
+
 /// A client of one server, over TCP or a unix socket. Keeps one connection for its requests, opened when needed; waits
 /// happen in the caller's thread. Not thread-safe. Every call may throw HttpError, the server's answer where its status
 /// is 400 or above; Error(kTimeout) when a limit of the options passes; Error(kPeerLost) when the connection breaks (a
@@ -66,6 +81,9 @@ class Client {
   /// Hands the body on as it comes; it is not in the answer. The stream may be silent for as long as the connection
   /// stands.
   ClientResponse stream(const ClientRequest& request, const Sink& sink);
+
+  /// On a connection of its own. `request` has the header Upgrade.
+  std::unique_ptr<ClientTunnel> tunnel(const ClientRequest& request);
 
   /// Reads a file that is being written, from byte `offset` to its end: `file` with follow=true&offset=N. A lost
   /// connection is taken up where it broke off, so no byte is missing or comes twice, and a piece never ends within a

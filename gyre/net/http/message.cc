@@ -53,6 +53,7 @@ Method parse_method(std::string_view word) {
 
 std::string_view status_phrase(int status) {
   switch (status) {
+    case 101: return "Switching Protocols";
     case 200: return "OK";
     case 201: return "Created";
     case 202: return "Accepted";

@@ -102,6 +102,14 @@ class BodySource {
   virtual void set_wake(std::function<void()> wake) { static_cast<void>(wake); }  // NOLINT(performance-*)
 };
 
+/// Both ways over a connection that leaves HTTP: read() gives what goes to the client, whose connection ends behind it.
+class Tunnel : public BodySource {
+ public:
+  /// What has come from the client, cut anywhere. On the server's own thread: it must not wait. An exception ends the
+  /// connection. The tunnel is destroyed once it has ended.
+  virtual void take(std::string_view bytes) = 0;
+};
+
 struct Response {
   int status = 200;
   Headers headers{};
@@ -110,6 +118,8 @@ struct Response {
   /// chunks.
   std::shared_ptr<BodySource> source{};
   std::optional<std::uint64_t> source_bytes{};
+  /// Of an answer 101, whose header Upgrade names what is spoken from there on.
+  std::shared_ptr<Tunnel> tunnel{};
 };
 
 /// `json` is a JSON text.

@@ -48,6 +48,9 @@ class LocalDriver final : public Driver {
   std::vector<Event> watch(Deadline deadline) override;
   int fd() const override { return hub_->fd(); }
   void cancel(const std::string& attempt, StopReason reason, std::chrono::seconds grace) override;
+  std::shared_ptr<hub::NodeStream> open_stream(const orders::StreamRequest& request, std::size_t node) override {
+    return hub_->open_stream(request, node);
+  }
   void reattach(const std::vector<WorkOrder>& orders) override;
   AtNodes at_nodes(const std::vector<WorkOrder>& asked) const override;
   std::string end_strays(const std::set<std::string>& jobs, const std::set<std::string>& in_hand) override;

@@ -109,6 +109,7 @@ void add_event_routes(Router& router, const Interface& interface);
 void add_file_routes(Router& router, const Interface& interface);
 void add_code_routes(Router& router, const Interface& interface);
 void add_run_routes(Router& router, const Interface& interface);
+void add_stream_routes(Router& router, const Interface& interface);
 void add_metrics_routes(Router& router, const Interface& interface);
 
 }  // namespace gyre::jobs::http::internal

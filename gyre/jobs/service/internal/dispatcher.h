@@ -57,6 +57,9 @@ class Dispatcher {
       GYRE_EXCLUDES(ledger_.mutex);
   /// As drivers::Driver::gpus_per_node(); nothing also where there is no driver yet.
   std::optional<int> gpus_per_node(const spec::ClusterSpec& cluster);
+  /// As drivers::Driver::open_stream(). Error(kUnsupported) also where there is no driver yet.
+  std::shared_ptr<hub::NodeStream> open_stream(const spec::ClusterSpec& cluster, const orders::StreamRequest& request,
+                                               std::size_t node);
   /// Where a node of the cluster is; empty where only attempts have addresses.
   std::string address_of(const spec::ClusterSpec& cluster, const std::string& node, catalog::Id id);
   /// Why nobody provides the cluster's nodes at present; nothing where somebody does.

@@ -19,6 +19,13 @@ namespace gyre::jobs::service {
 
 using catalog::Id;
 
+std::shared_ptr<hub::NodeStream> Dispatcher::open_stream(const spec::ClusterSpec& cluster,
+                                                         const orders::StreamRequest& request, std::size_t node) {
+  drivers::Driver* driver = drivers_.find(Drivers::key_of(cluster));
+  if (driver == nullptr) throw Error(ErrorCode::kUnsupported, "the cluster cannot be used at present");
+  return driver->open_stream(request, node);
+}
+
 std::vector<resources::OutputDirectory> Dispatcher::output_directories(const catalog::Job& job) {
   catalog::Cluster cluster;
   {

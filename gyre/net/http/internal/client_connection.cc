@@ -145,6 +145,10 @@ void ClientConnection::write(std::string_view bytes, Deadline deadline) {
   }
 }
 
+bool ClientConnection::has_more() const {
+  return tls_ && (SSL_pending(tls_.get()) > 0 || BIO_ctrl_pending(SSL_get_rbio(tls_.get())) > 0);
+}
+
 bool ClientConnection::read(std::string& buffer, Deadline deadline) {
   if (!tls_) return read_plain(buffer, deadline);
   for (;;) {

@@ -21,6 +21,9 @@ class ClientConnection {
   bool usable() const;
   /// Error(kPeerLost | kTimeout).
   void write(std::string_view bytes, Deadline deadline);
+  int fd() const { return socket_.get(); }
+  /// Whether there is something to read that the socket does not show.
+  bool has_more() const;
   /// Appends what comes to `buffer`; false when the server has closed the connection.
   bool read(std::string& buffer, Deadline deadline);
 

@@ -204,13 +204,16 @@ Shares::Share Connection::take_body_share(RequestParser& parser) {
 }
 
 Shares::Share Connection::take_stream_share(const Request& request, const Response& response) {
-  if (response.source == nullptr || response.source_bytes) return {};
+  const bool endless = response.tunnel != nullptr || (response.source != nullptr && !response.source_bytes);
+  if (!endless) return {};
   const std::size_t most = server_->options.limits.streams_per_user;
   Shares::Share share = server_->streams.take(client_name(request.sender.user), most);
   if (share) return share;
-  throw HttpError(429, "TooManyStreams",
-                  fmt::format("{} follows {} logs and lists of events at once already; end some of them",
-                              client_name(request.sender.user), most));
+  throw HttpError(
+      429, "TooManyStreams",
+      fmt::format("{} follows {} logs and lists of events at once already, or has connections to nodes instead; end "
+                  "some of them",
+                  client_name(request.sender.user), most));
 }
 
 std::string Connection::client_name(const std::string& user) const {
@@ -236,7 +239,7 @@ asio::awaitable<Connection::Next> Connection::serve_request() {
   server_->options.logger->debug("{}: {} {} from {}: {}", server_->options.what, method_name(parser.request().method),
                                  parser.target_text(), peer_, response->status);
   co_await audit(parser.request(), response->status);
-  const bool keep_alive = readable && parser.done() && parser.keep_alive() && !stopped_;
+  const bool keep_alive = readable && parser.done() && parser.keep_alive() && !stopped_ && response->tunnel == nullptr;
   co_await send(parser, std::move(*response), keep_alive);
   if (keep_alive) co_return Next::kRequest;
   co_await linger();

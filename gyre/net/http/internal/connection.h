@@ -88,6 +88,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::awaitable<BodySource::Piece> read_source(BodySource& source);
   asio::awaitable<void> wait_for_source(std::chrono::milliseconds wait);
   void watch_for_end();
+  asio::awaitable<void> send_tunnel(Response response);
+  asio::awaitable<void> read_tunnel(std::shared_ptr<Tunnel> tunnel);
 
   std::shared_ptr<ServerState> server_;
   std::shared_ptr<AsyncSocket> socket_;
@@ -104,7 +106,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool peer_gone_ = false;
   bool watching_ = false;
   bool stopped_ = false;
-  std::string error_;  // The name of the one that the present request has met.
+  bool tunnels_ = false;  // Something reads from the client for as long as it is there.
+  std::string error_;     // The name of the one that the present request has met.
   bool stranger_ = false;
   std::list<Connection*>::iterator stranger_place_;
   bool idle_ = false;

@@ -4,6 +4,8 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <cerrno>
@@ -16,6 +18,7 @@ namespace gyre::net::http::internal {
 namespace {
 
 constexpr std::size_t kMostPieceBytes = 65'536;
+constexpr std::size_t kReadAtOnce = 16'384;
 constexpr std::chrono::milliseconds kPauseOfFullPool{50};
 
 std::string date_now() {
@@ -55,7 +58,38 @@ std::string encode_head(const Response& response, const Framing& framing) {
 
 }  // namespace
 
+asio::awaitable<void> Connection::send_tunnel(Response response) {
+  std::string head =
+      fmt::format("HTTP/1.1 {} {}\r\nConnection: Upgrade\r\n", response.status, status_phrase(response.status));
+  for (const auto& [name, value] : response.headers) head += fmt::format("{}: {}\r\n", name, value);
+  head += "\r\n";
+  co_await write(asio::buffer(head));
+  tunnels_ = true;
+  asio::co_spawn(server_->context, read_tunnel(response.tunnel), asio::detached);
+  response.source = std::move(response.tunnel);
+  co_await send_source(response, false);
+}
+
+asio::awaitable<void> Connection::read_tunnel(std::shared_ptr<Tunnel> tunnel) {
+  const auto self = shared_from_this();
+  try {
+    tunnel->take(std::exchange(buffer_, {}));  // Came with the request.
+    std::string bytes(kReadAtOnce, '\0');
+    boost::system::error_code failure;
+    for (;;) {
+      const std::size_t count = co_await read_some(asio::buffer(bytes), failure);
+      if (failure) break;
+      tunnel->take(std::string_view(bytes).substr(0, count));
+    }
+  } catch (const std::exception& error) {
+    server_->options.logger->info("{}: the stream of {} ended: {}", server_->options.what, peer_, error.what());
+  }
+  peer_gone_ = true;
+  pause_.cancel();
+}
+
 asio::awaitable<void> Connection::send(RequestParser& parser, Response response, bool keep_alive) {
+  if (response.tunnel != nullptr) co_return co_await send_tunnel(std::move(response));
   const bool endless = response.source != nullptr && !response.source_bytes;
   const bool http_1_1 = !parser.head_done() || parser.http_1_1();
   const Framing framing{keep_alive && (!endless || http_1_1), endless && http_1_1, http_1_1};
@@ -133,7 +167,7 @@ asio::awaitable<BodySource::Piece> Connection::read_source(BodySource& source) {
 }
 
 asio::awaitable<void> Connection::wait_for_source(std::chrono::milliseconds wait) {
-  watch_for_end();
+  if (!tunnels_) watch_for_end();
   if (!std::exchange(woken_, false) && !peer_gone_ && !stopped_) {
     pause_.expires_after(wait);
     boost::system::error_code ignored;

@@ -1,0 +1,152 @@
+// The node's end of a stream: between a socket of the job's, which may do anything, and messages, it keeps no more than
+// the window.
+#include "gyre/jobs/node/internal/byte_streams.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <string>
+
+#include "gyre/base/bytes.h"
+#include "gyre/base/error.h"
+#include "gyre/base/random.h"
+#include "gyre/net/endpoint.h"
+#include "gyre/net/socket.h"
+
+namespace gyre::jobs::node::internal {
+namespace {
+
+namespace stream_message = orders::stream_message;
+using testing::HasSubstr;
+
+constexpr std::chrono::seconds kLongest{30};
+constexpr std::uint32_t kStream = 7;
+
+class ByteStreamsTest : public testing::Test {
+ protected:
+  ByteStreamsTest() { streams_.serve("job-1", std::nullopt, send_); }
+
+  void obey(std::uint16_t type, std::span<const std::byte> bytes) {
+    EXPECT_TRUE(streams_.obey({.type = type, .payload = orders::encode_stream(kStream, bytes)}, send_));
+  }
+  void open(const std::string& attempt, std::uint16_t port) {
+    obey(stream_message::kOpen, as_bytes(encode(orders::StreamRequest{.attempt = attempt, .port = port})));
+  }
+  void open() {
+    listener_ = net::listen_on(net::parse_endpoint("tcp:127.0.0.1:0"));
+    open("job-1", net::local_endpoint(listener_.get()).port);
+    wait_for(listener_.get());
+    socket_ = net::accept_from(listener_.get());
+  }
+  static void wait_for(int fd) {
+    pollfd wait{.fd = fd, .events = POLLIN, .revents = 0};
+    ::poll(&wait, 1, 10'000);
+  }
+  /// Until it holds.
+  template <typename Condition>
+  void step_until(const Condition& condition) {
+    const Deadline deadline = Deadline::after(kLongest);
+    while (!condition() && !deadline.passed()) {
+      pollfd wait{.fd = streams_.fd(), .events = POLLIN, .revents = 0};
+      ::poll(&wait, 1, 10);
+      streams_.step(send_);
+    }
+    ASSERT_TRUE(condition());
+  }
+
+  ByteStreams streams_;
+  UniqueFd listener_;
+  UniqueFd socket_;  // The job's end.
+  std::string bytes_;
+  std::uint64_t credit_ = 0;
+  bool ended_ = false;
+  std::optional<std::string> closed_;
+  const ByteStreams::Send send_ = [this](std::uint16_t type, std::span<const std::byte> payload) {
+    const net::Message message{.type = type, .payload = Bytes(payload.begin(), payload.end())};
+    const orders::StreamMessage part = orders::stream_message_from(message);
+    EXPECT_EQ(part.stream, kStream);
+    if (type == stream_message::kBytes) bytes_ += as_text(part.bytes);
+    if (type == stream_message::kCredit) credit_ += credit_from(part);
+    if (type == stream_message::kEnd) ended_ = true;
+    if (type == stream_message::kClosed) closed_ = std::string(as_text(part.bytes));
+  };
+};
+
+TEST_F(ByteStreamsTest, bytes_pass_both_ways_in_pieces_of_any_length_and_each_end_is_told) {
+  const std::uint64_t seed = 20261129;
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  Random random(seed);
+  open();
+  std::string down;
+  std::string got;
+  std::string up;
+  for (int round = 0; round < 200; ++round) {
+    const std::string piece(1 + random.below(500), static_cast<char>('a' + round % 26));
+    obey(stream_message::kBytes, as_bytes(piece));
+    down += piece;
+    const std::string answer(1 + random.below(500), static_cast<char>('A' + round % 26));
+    ASSERT_EQ(::send(socket_.get(), answer.data(), answer.size(), 0), static_cast<ssize_t>(answer.size()));
+    up += answer;
+    if (random.below(4) == 0) streams_.step(send_);
+  }
+  obey(stream_message::kEnd, {});
+  step_until([&] {
+    std::string part(1'000, ' ');
+    const ssize_t count = ::recv(socket_.get(), part.data(), part.size(), MSG_DONTWAIT);
+    if (count > 0) got += part.substr(0, static_cast<std::size_t>(count));
+    return count == 0 && bytes_.size() == up.size();
+  });
+  EXPECT_EQ(got, down);
+  EXPECT_EQ(bytes_, up);
+  EXPECT_EQ(credit_, down.size());
+  EXPECT_FALSE(ended_);
+  socket_.reset();
+  step_until([&] { return closed_.has_value(); });
+  EXPECT_TRUE(ended_);
+  EXPECT_EQ(*closed_, "");
+}
+
+TEST_F(ByteStreamsTest, without_credit_nothing_is_read_and_a_socket_that_takes_nothing_gives_none) {
+  open();
+  const std::string piece(orders::kMostStreamPieceBytes, 'x');
+  std::uint64_t sent = 0;
+  const Deadline deadline = Deadline::after(kLongest);
+  while (bytes_.size() < orders::kStreamWindow && !deadline.passed()) {
+    const ssize_t count = ::send(socket_.get(), piece.data(), piece.size(), MSG_DONTWAIT);
+    if (count > 0) sent += static_cast<std::uint64_t>(count);
+    streams_.step(send_);
+  }
+  for (int i = 0; i < 10; ++i) streams_.step(send_);
+  EXPECT_EQ(bytes_.size(), orders::kStreamWindow);
+  EXPECT_GT(sent, 0U);
+  // What the kernel takes is credited; the window is all that waits here.
+  std::uint64_t given = 0;
+  while (given < credit_ + orders::kStreamWindow - piece.size()) {
+    obey(stream_message::kBytes, as_bytes(piece));
+    given += piece.size();
+  }
+  EXPECT_THROW(for (int i = 0; i < 100; ++i) obey(stream_message::kBytes, as_bytes(piece)), Error);
+}
+
+TEST_F(ByteStreamsTest, a_port_where_nothing_listens_and_another_attempt_are_refused_with_the_reason) {
+  open("job-1", 1);
+  step_until([&] { return closed_.has_value(); });
+  EXPECT_EQ(*closed_, "nothing listens at port 1 of the node");
+  open("job-2", 1);
+  EXPECT_THAT(*closed_, HasSubstr("does not run on the node any more"));
+}
+
+TEST_F(ByteStreamsTest, streams_end_with_their_job) {
+  open();
+  streams_.serve("", std::nullopt, send_);
+  EXPECT_EQ(closed_, "the job has ended");
+  wait_for(socket_.get());
+  char byte = 0;
+  EXPECT_EQ(::recv(socket_.get(), &byte, 1, 0), 0);
+}
+
+}  // namespace
+}  // namespace gyre::jobs::node::internal
