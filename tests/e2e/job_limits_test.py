@@ -11,6 +11,9 @@ from gyre.workers import _limits
 from job_server import JobServer
 
 MOUNT = "$AZ_BATCHAI_MOUNT_ROOT/external"
+needs_cgroups = pytest.mark.skipif(
+    os.geteuid() != 0 or bool(_limits.lacking_controllers()), reason="limits of jobs need root, and cgroups"
+)
 
 
 @pytest.fixture
@@ -27,16 +30,23 @@ def ended(server: JobServer, name: str, properties: dict[str, Any]) -> dict[str,
     return server.json("job", "show", name)["properties"]  # type: ignore[no-any-return]
 
 
-def cgroups() -> list[Path]:
-    return [path for path in Path("/sys/fs/cgroup").rglob("gyre-*") if path.is_dir()]
+def cgroups_of_job(lines: str) -> list[Path]:
+    """Those that the job alone is in, of the lines of its /proc/self/cgroup."""
+    found = []
+    for line in lines.splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "/gyre-" in path:
+            found.append(Path("/sys/fs/cgroup", controllers, path.lstrip("/")))
+    return found
 
 
+@needs_cgroups
 def test_a_rank_that_needs_more_than_the_jobs_memory_is_named_with_the_limit(pool: JobServer) -> None:
     """By the kernel, which has killed it: the job's own exit code and last lines say nothing of memory."""
-    if os.geteuid() != 0 or _limits.lacking_controllers():
-        pytest.fail("limits of jobs need root, and cgroups")
-    before = set(cgroups())
-    line = f'[ "$GYRE_RANK" = 1 ] || exec sleep 100; exec python3 {pool.share}/greedy.py'
+    kept = pool.share / "cgroups"
+    line = (
+        f'cat /proc/self/cgroup >> {kept}; [ "$GYRE_RANK" = 1 ] || exec sleep 100; exec python3 {pool.share}/greedy.py'
+    )
     done = pool.verb(
         *("job", "submit", "-n", "greedy", "-c", "pool", "--processes", "2", "--memory-per-node", "100m"),
         *("--logs", MOUNT, "--follow", "--", "sh", "-c", line),
@@ -45,9 +55,11 @@ def test_a_rank_that_needs_more_than_the_jobs_memory_is_named_with_the_limit(poo
     [error] = pool.json("job", "show", "greedy")["properties"]["executionInfo"]["errors"]
     assert "the kernel killed rank 1 because the job reached its memory limit on node" in error["message"]
     assert "memoryPerNode 100m" in error["message"]
-    assert set(cgroups()) <= before
+    assert (cgroups := cgroups_of_job(kept.read_text()))
+    assert not [each for each in cgroups if each.exists()]
 
 
+@needs_cgroups
 def test_the_launcher_of_a_job_names_the_limit_too(pool: JobServer) -> None:
     """Where the job starts ranks itself, in its own log."""
     line = f"{pool.gyre} run -n 1 -- python3 {pool.share}/greedy.py"
@@ -58,6 +70,7 @@ def test_the_launcher_of_a_job_names_the_limit_too(pool: JobServer) -> None:
     assert "because the job reached its memory limit here, 100 MB" in log
 
 
+@needs_cgroups
 def test_a_job_has_no_more_cores_than_it_asks_for(pool: JobServer) -> None:
     """By the kernel's quota, of which a launcher in the job knows."""
     line = f"{pool.gyre} run --nproc-per-node auto --no-python -- echo rank"
