@@ -37,7 +37,7 @@ def pool(server: JobServer) -> JobServer:
 def test_the_ranks_of_all_nodes_have_the_grace_when_a_job_is_stopped(pool: JobServer) -> None:
     (pool.tmp_path / "train.py").write_text(SAVES)
     ranks = ["--nnodes", "2", "-n", "4"]
-    run = pool.start_verb("run", "--cluster", "pool", *ranks, "--job-name", "saves", "--", "train.py")
+    run = pool.start_verb("run", "--cluster", "pool", *ranks, "--job-name", "saves", "--", "python3", "train.py")
 
     def ranks_that(word: str) -> list[str]:
         return sorted(re.findall(rf"rank (\d) {word}\n", pool.verb("job", "logs", "saves").stdout))
