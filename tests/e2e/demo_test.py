@@ -46,6 +46,8 @@ def test_the_demos_launcher_has_the_options_of_gyre_run_for_ranks_of_this_machin
         "--page-port",
         "--compare",
         "--cluster",
+        "--cpus-per-node",
+        "--memory-per-node",
         "--code",
         "--requirements",
         "--job-name",

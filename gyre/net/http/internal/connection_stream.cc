@@ -18,7 +18,7 @@ namespace gyre::net::http::internal {
 namespace {
 
 constexpr std::size_t kMostPieceBytes = 65'536;
-constexpr std::size_t kReadAtOnce = 16'384;
+constexpr std::size_t kTunnelReadBytes = 16'384;
 constexpr std::chrono::milliseconds kPauseOfFullPool{50};
 
 std::string date_now() {
@@ -74,7 +74,7 @@ asio::awaitable<void> Connection::read_tunnel(std::shared_ptr<Tunnel> tunnel) {
   const auto self = shared_from_this();
   try {
     tunnel->take(std::exchange(buffer_, {}));  // Came with the request.
-    std::string bytes(kReadAtOnce, '\0');
+    std::string bytes(kTunnelReadBytes, '\0');
     boost::system::error_code failure;
     for (;;) {
       const std::size_t count = co_await read_some(asio::buffer(bytes), failure);
