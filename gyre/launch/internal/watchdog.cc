@@ -125,6 +125,7 @@ std::optional<WatchdogVerdict> judge_watchdogs(const std::vector<WatchdogWords>&
   }
   std::map<std::string, std::vector<int>> ranks_of;
   std::vector<int> waiting, missing;
+  std::vector<int> waiting_for_missing;  // Also those that were ended before their own limit.
   std::vector<bool> has_called(static_cast<std::size_t>(ranks));
   bool is_of_two = false;
   for (const WatchdogWords& one : words) {
@@ -133,6 +134,7 @@ std::optional<WatchdogVerdict> judge_watchdogs(const std::vector<WatchdogWords>&
     const bool called = in_group && (one.call >= call || number_in(one.last_called) >= call);
     if (in_group && !called) missing.push_back(one.rank);
     has_called[static_cast<std::size_t>(one.rank)] = called;
+    if (called && one.call <= call) waiting_for_missing.push_back(one.rank);
     if (!in_group || one.call != call) continue;
     is_of_two = is_of_two || is_message(one);
     waiting.push_back(one.rank);
@@ -148,8 +150,8 @@ std::optional<WatchdogVerdict> judge_watchdogs(const std::vector<WatchdogWords>&
   WatchdogVerdict verdict;
   verdict.call = fmt::format("number {} of its group, {}", call, ranks_of.begin()->first);
   if (!missing.empty() && !is_of_two) {
-    verdict.cause =
-        fmt::format("{} of {} did not make a call that {} waited for", with_noun(missing), ranks, with_noun(waiting));
+    verdict.cause = fmt::format("{} of {} did not make a call that {} waited for", with_noun(missing), ranks,
+                                with_noun(waiting_for_missing));
     verdict.advice =
         "a collective on some ranks only (an evaluation or a checkpoint on rank 0), uneven numbers of batches, or work "
         "between two collectives that takes longer than the limit";

@@ -84,6 +84,7 @@ TEST(watchdog, a_rank_that_was_ended_before_its_own_limit_has_called_if_it_says_
   const auto verdict = judge_watchdogs({acts(0, "ALLREDUCE"), hears(2, 2)}, 3);
   ASSERT_TRUE(verdict.has_value());
   EXPECT_EQ(verdict->rank, 1);
+  EXPECT_EQ(verdict->cause, "rank 1 of 3 did not make a call that ranks 0, 2 waited for");
 }
 
 TEST(watchdog, ranks_that_called_different_operations_are_shown_side_by_side) {
