@@ -35,12 +35,11 @@ using FindJob = std::function<std::shared_ptr<JobView>(const net::http::Request&
 ///   GET /metrics      the latest values for Prometheus, in its text format
 ///   GET /ranks/N/log  text; ranges as HTTP has them
 ///   GET /now          {"job": as /job, "metrics": a version, "logs": {rank: bytes}, "over"}: what /live says first,
-///   for
-///                     those who ask again instead
-///   GET /live         server-sent events "job" (as /job), "metrics" and "timeline" (versions), "logs" ({rank: bytes}),
-///   each when it
-///                     has changed; nothing is queued for a viewer: whoever comes late gets what is so now. A viewer
-///                     that has fetched the end of a job ends the stream: its job waits for that for a while.
+///                     for those who ask again instead
+///   GET /live         server-sent events "job" (as /job), "metrics" and "timeline" (versions), and "logs"
+///                     ({rank: bytes}), each when it has changed; nothing is queued for a viewer: whoever comes late
+///                     gets what is so now. A viewer that has fetched the end of a job ends the stream: its job waits
+///                     for that for a while.
 /// `open`: the guard alone decides who may; else the server's authenticator does before, and there is no /live.
 void add_job_routes(net::http::Router& router, const std::string& prefix, const FindJob& find, const Guard& guard,
                     bool open = true);
