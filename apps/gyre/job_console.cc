@@ -178,11 +178,16 @@ int JobConsole::follow(const JobName& place) {
     return stopped_with ? kSignalExitCode + *stopped_with : exit_code;
   } catch (const Left&) {
     view.end();
-    fmt::print(stderr, "{0}: {1} goes on; `gyre job logs -f {1}` follows it again\n", verb_, shown_place(place));
+    const bool stopped = interrupts && interrupts->stopped_with();
+    fmt::print(stderr, "{0}: {1} {2}; `gyre job logs -f {1}` follows it again\n", verb_, shown_place(place),
+               stopped ? "is being stopped" : "goes on");
     return kSignalExitCode + signals_->received();
   } catch (const Error& error) {
     view.end();
-    fmt::print(stderr, "{}: {}\n", verb_, error.what());
+    fmt::print(
+        stderr,
+        "{0}: {1}\n{0}: the job may go on; `gyre job logs -f {2}` follows it again, `gyre job stop {2}` stops it\n",
+        verb_, error.what(), shown_place(place));
     return jobs::resources::kNotTheJobsExitCode;
   }
 }

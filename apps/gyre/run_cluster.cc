@@ -79,6 +79,10 @@ int RunCluster::run(const ClusterJob& job, const std::vector<std::string>& envir
     throw UsageError(fmt::format("--job-name: there is a job {0} already; take another name, or `gyre job delete {0}`",
                                  shown_place(place)));
   }
+  // Before all of the code is uploaded. One of another workspace is named by a path.
+  if (cluster_.find('/') == std::string::npos) {
+    static_cast<void>(console.session().get({"workspaces", console.workspace(), "clusters", cluster_}));
+  }
   console.submit(place, spec, code_);
   fmt::print(stderr, "gyre run: submitted {} to cluster '{}'\n", shown_place(place), cluster_);
   return console.follow(place);

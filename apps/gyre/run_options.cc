@@ -261,6 +261,7 @@ void RunCommand::add_horovodrun_options() {
 void RunCommand::refuse_without_cluster() const {
   for (const CLI::Option* option : verb_->get_options()) {
     if (option->get_group() != kClusterGroup || option->count() == 0) continue;
+    if (option->get_name() == "--cluster") throw UsageError("--cluster: the cluster's name is empty");
     throw UsageError(fmt::format("{} is for --cluster", option->get_name()));
   }
 }

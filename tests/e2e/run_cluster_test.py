@@ -6,6 +6,7 @@ import hashlib
 import re
 import shutil
 import signal
+import subprocess
 import time
 import zipfile
 from pathlib import Path
@@ -81,7 +82,18 @@ def test_options_without_a_cluster_an_unknown_cluster_and_a_name_that_is_taken(p
     assert "there is a job once already" in again.stderr
     unknown = pool.verb("run", "--cluster", "pol", "--", "true")
     assert unknown.returncode == 1
-    assert "'pol'" in unknown.stderr, unknown.stderr
+    assert "did you mean 'pool'?" in unknown.stderr, unknown.stderr
+    assert "uploads" not in unknown.stderr
+
+
+def test_a_full_disk_under_stdout_leaves_the_job_and_says_so(pool: JobServer) -> None:
+    words = [str(pool.gyre), "run", "--cluster", "pool", "--job-name", "nap", "--", "sh", "-c", "echo up; sleep 0.1"]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            words, stdout=full, stderr=subprocess.PIPE, env=pool.environment, cwd=pool.tmp_path, check=False
+        )
+    assert done.returncode == 125
+    assert "the job may go on; `gyre job logs -f nap` follows it again" in done.stderr.decode()
 
 
 @pytest.fixture

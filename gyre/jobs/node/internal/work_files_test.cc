@@ -91,7 +91,7 @@ TEST_F(WorkFilesTest, files_that_a_pattern_names_are_copied_and_the_others_are_c
   EXPECT_EQ(copy("model.pt"), "weights");
   EXPECT_THAT(sentences_of(report),
               ElementsAre("2 files in the job's work folder (15 B) are not kept: notes.txt, out/c.csv; `--output "
-                          "PATTERN` of `gyre job submit` keeps such files",
+                          "PATTERN` keeps such files",
                           "2 files in the job's work folder (12 B) are kept in output directory 'work': model.pt, "
                           "out/deep/b.pt"));
 }
