@@ -269,8 +269,8 @@ std::vector<std::string> sentences_of(const WorkFilesReport& report) {
         names_of(report.failed)));
   }
   if (report.left.files > 0) {
-    sentences.push_back(fmt::format("{} not kept: {}; `--output PATTERN` keeps such files",
-                                    files_are(report.left), names_of(report.left)));
+    sentences.push_back(fmt::format("{} not kept: {}; `--output PATTERN` keeps such files", files_are(report.left),
+                                    names_of(report.left)));
   }
   if (!report.interrupted.empty()) {
     sentences.push_back(fmt::format("not all of the job's work folder was looked at: {}", report.interrupted));
