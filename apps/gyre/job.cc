@@ -1,5 +1,6 @@
 #include "apps/gyre/job.h"
 
+#include "apps/gyre/job_console.h"
 #include "apps/gyre/job_verbs.h"
 
 namespace gyre::app {
@@ -14,7 +15,9 @@ JobCommand::JobCommand(CLI::App& app)
       run_(group_.app()),
       validate_(group_.app()),
       submit_(group_) {
-  group_.add(run_.verb(), [this](const std::vector<std::string>& environment) { return run_.run(environment); });
+  group_.add(run_.verb(), [this](const std::vector<std::string>& environment) {
+    return with_a_jobs_exit_code("gyre job run", [&] { return run_.run(environment); });
+  });
   group_.add(validate_.verb(),
              [this](const std::vector<std::string>& environment) { return validate_.run(environment); });
   add_job_list(group_);

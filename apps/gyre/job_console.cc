@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "apps/gyre/job_place.h"
+#include "apps/gyre/usage_error.h"
 #include "gyre/base/error.h"
 #include "gyre/base/random.h"
 #include "gyre/cli/table.h"
@@ -23,6 +24,7 @@
 #include "gyre/jobs/resources/job_end.h"
 #include "gyre/jobs/resources/json.h"
 #include "gyre/jobs/spec/write.h"
+#include "gyre/net/http/error.h"
 
 namespace gyre::app {
 
@@ -99,6 +101,23 @@ std::string as_job_name(const std::string& text) {
   return name;
 }
 
+int with_a_jobs_exit_code(const std::string& verb, const std::function<int()>& follow) {
+  try {
+    return follow();
+  } catch (const Error& error) {
+    const bool is_answer = dynamic_cast<const net::http::HttpError*>(&error) != nullptr;
+    if (!is_answer && error.code() == ErrorCode::kInvalidArgument) throw;
+    fmt::print(stderr, "{}: {}\n", verb, error.what());
+    return jobs::resources::kNotTheJobsExitCode;
+  }
+}
+
+void check_name(const std::string& name, const char* option) {
+  if (as_job_name(name) == name) return;
+  throw UsageError(fmt::format("{} '{}': a name has only letters, digits, '-' and '_', and at most {} of them", option,
+                               cli::printable(name.substr(0, 2 * kLongestName)), kLongestName));
+}
+
 std::string new_job_name(const std::string& stem) {
   std::string name = as_job_name(stem);
   if (name.empty()) name = "job";
@@ -149,11 +168,15 @@ Json JobConsole::submit(const JobName& place, const jobs::spec::JobSpec& spec, c
 }
 
 int JobConsole::show_until_end(const JobName& place, JobView& view, const std::function<void()>& meanwhile) {
-  jobs::client::Session session = remote_.session(environment_, patience_, meanwhile);
+  jobs::client::Session session =
+      remote_.session(environment_, patience_, meanwhile, [&view](const std::string& line) { view.say(line); });
   say_why_it_waits(session, place, verb_);
   if (view.draws()) view.watch(shown_place(place), look_at(remote_, environment_, place));
   jobs::client::ServerLogs logs(session, place);
-  jobs::client::LogTail(logs, {}, [&](auto stream, auto text) { view.show_log(stream, text); }).follow(meanwhile);
+  jobs::client::LogTail(
+      logs, {}, [&](auto stream, auto text) { view.show_log(stream, text); },
+      [&](int attempt) { view.say(verb_ + ": " + sentence_about_attempt(session, place, attempt)); })
+      .follow(meanwhile);
   const jobs::resources::Job ended = jobs::resources::job_from_json(session.get(path_of(place)));
   view.end();
   for (const std::string& note : notes_of(session, place)) fmt::print(stderr, "{}: {}\n", verb_, note);

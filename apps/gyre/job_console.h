@@ -49,11 +49,17 @@ class JobConsole {
   const std::string workspace_;
 };
 
+/// For verbs whose exit code is a job's: where `follow` fails (an Error that is not about the command line) the exit
+/// code says that it is none.
+int with_a_jobs_exit_code(const std::string& verb, const std::function<int()>& follow);
+
 /// "train-20260102-030405-1f3a": a name that no other submission has. `stem`: any text.
 std::string new_job_name(const std::string& stem);
 /// What a command is called: its script, else its program.
 std::string stem_of(const std::vector<std::string>& command);
 /// With a dash for each character that names do not have.
 std::string as_job_name(const std::string& text);
+/// UsageError where the option's value is not a name that jobs and experiments can have. An empty one was not given.
+void check_name(const std::string& name, const char* option);
 
 }  // namespace gyre::app

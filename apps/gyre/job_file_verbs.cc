@@ -54,12 +54,15 @@ Examples:
 
 int show_logs(const FileOptions& options, const Environment& environment) {
   JobView view(cli::live_options_from_environment());
-  Session session = options.job.remote.session(environment, options.follow ? kPatience : std::chrono::milliseconds(0),
-                                               [&] { view.tick(); });
+  Session session = options.job.remote.session(
+      environment, options.follow ? kPatience : std::chrono::milliseconds(0), [&] { view.tick(); },
+      [&](const std::string& line) { view.say(line); });
   const JobName job = options.job.find(session, environment);
   jobs::client::ServerLogs logs(session, job);
-  LogTail tail(logs, {options.names.begin(), options.names.end()},
-               [&](auto stream, auto text) { options.follow ? view.show_log(stream, text) : show_log(stream, text); });
+  LogTail tail(
+      logs, {options.names.begin(), options.names.end()},
+      [&](auto stream, auto text) { options.follow ? view.show_log(stream, text) : show_log(stream, text); },
+      [&](int attempt) { view.say("gyre job logs: " + sentence_about_attempt(session, job, attempt)); });
   bool is_complete = true;
   if (options.follow) {
     say_why_it_waits(session, job, "gyre job logs");

@@ -134,6 +134,15 @@ void say_what_must_change(Session& session, const JobName& job, const std::strin
   say_why(session, job, verb, jobs::client::must_change_something);
 }
 
+std::string sentence_about_attempt(Session& session, const JobName& job, int attempt) {
+  std::string why;
+  for (const Json& event : session.list(below(path_of(job), "events"))) {
+    if (text_at(event, "/to") == "queued") why = text_at(event, "/message");
+  }
+  return fmt::format("{} begins again, and its output with it (attempt {}){}{}", shown_place(job), attempt,
+                     why.empty() ? "" : ": ", cli::printable(why));
+}
+
 void show_log(jobs::client::LogStream stream, std::string_view text) {
   if (stream == jobs::client::LogStream::kOut) return write_out(text);
   std::fwrite(text.data(), 1, text.size(), stderr);

@@ -41,6 +41,8 @@ std::vector<std::string> notes_of(jobs::client::Session& session, const jobs::re
 void say_why_it_waits(jobs::client::Session& session, const jobs::resources::JobName& job, const std::string& verb);
 /// The same, where it waits for something that somebody has to change.
 void say_what_must_change(jobs::client::Session& session, const jobs::resources::JobName& job, const std::string& verb);
+/// That it begins again, and why. For LogTail.
+std::string sentence_about_attempt(jobs::client::Session& session, const jobs::resources::JobName& job, int attempt);
 /// Writes a job's logs to stdout and stderr. For LogTail.
 void show_log(jobs::client::LogStream stream, std::string_view text);
 

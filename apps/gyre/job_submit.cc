@@ -33,7 +33,7 @@ using jobs::spec::JobSpec;
 constexpr char kExplanation[] = R"(
 FILE is a job.json of Batch AI, as JSON or YAML; `-` is stdin. Instead, give a command after `--`, which runs under
 `gyre run` on each node. Options come before the file. Prints the job's name; with --follow it prints the job's logs, and
-the exit code is the job's (125 if the job is not at fault). Ctrl-C leaves the job running.
+the exit code is the job's (125 if the job is not at fault, or could not be submitted). Ctrl-C leaves the job running.
 
 Examples:
   gyre job submit job.json --cluster pool --follow
@@ -255,6 +255,13 @@ int JobSubmit::run(const std::vector<std::string>& environment) {
   if (!read) return kUnusableExitCode;
   JobSpec& spec = *read;
   apply_options(spec, environment);
+  check_name(name_, "--name");
+  check_name(experiment_, "--experiment");
+  if (!follow_) return submit(spec, environment);
+  return with_a_jobs_exit_code("gyre job submit", [&] { return submit(spec, environment); });
+}
+
+int JobSubmit::submit(JobSpec& spec, const std::vector<std::string>& environment) const {
   JobConsole console("gyre job submit", remote_, environment, follow_ ? kPatience : std::chrono::milliseconds(0),
                      JobConsole::OnSignal::kLeaveTheJob);
   Session& session = console.session();

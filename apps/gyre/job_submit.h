@@ -23,6 +23,7 @@ class JobSubmit {
 
  private:
   int run(const std::vector<std::string>& environment);
+  int submit(jobs::spec::JobSpec& spec, const std::vector<std::string>& environment) const;
   jobs::spec::JobSpec spec_of_command() const;
   /// Nothing where the file is wrong; its problems were shown.
   std::optional<jobs::spec::JobSpec> spec_of_file(const std::vector<std::string>& environment) const;

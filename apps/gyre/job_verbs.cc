@@ -162,7 +162,8 @@ int wait_for_job(const JobOptions& options, bool quiet, const Environment& envir
   const std::string where = "gyre job wait";
   JobView view(cli::live_options_from_environment());
   try {
-    Session session = options.remote.session(environment, kPatience, [&] { view.tick(); });
+    Session session = options.remote.session(
+        environment, kPatience, [&] { view.tick(); }, [&](const std::string& line) { view.say(line); });
     const JobName place = options.find(session, environment);
     if (!quiet && view.draws()) view.watch(shown_place(place), look_at(options.remote, environment, place));
     const Json job = follow_events(session, place, [&](const std::string& line) {

@@ -32,17 +32,23 @@ std::optional<std::int64_t> seconds_of(const std::string& iso_8601) {
   return time ? std::optional(*time / 1'000'000) : std::nullopt;
 }
 
+/// "gyre job wait"
+std::string name_of(const CLI::App& app) {
+  return app.get_parent() == nullptr ? app.get_name() : name_of(*app.get_parent()) + " " + app.get_name();
+}
+
 }  // namespace
 
-void Remote::add_options(CLI::App& verb, unsigned options) {
+void Remote::add_options(CLI::App& app, unsigned options) {
+  verb = name_of(app);
   const auto add = [&](const char* names, std::string& value, const char* text, const char* type_name) {
-    return verb.add_option(names, value, text)->type_name(type_name);
+    return app.add_option(names, value, text)->type_name(type_name);
   };
   if ((options & kWorkspace) != 0) {
     add("-w,--workspace", workspace, "The workspace (default: GYRE_WORKSPACE, else default)", "NAME");
   }
   if ((options & (kOutput | kShortOutput)) != 0) {
-    verb.add_option((options & kShortOutput) != 0 ? "-o" : "-o,--output", output, "table, json or yaml")
+    app.add_option((options & kShortOutput) != 0 ? "-o" : "-o,--output", output, "table, json or yaml")
         ->check(CLI::IsMember({"table", "json", "yaml"}))
         ->type_name("FORM")
         ->capture_default_str();
@@ -53,10 +59,14 @@ void Remote::add_options(CLI::App& verb, unsigned options) {
 }
 
 jobs::client::Session Remote::session(const std::vector<std::string>& environment, std::chrono::milliseconds patience,
-                                      std::function<void()> meanwhile) const {
-  return jobs::client::Session({.connection = jobs::client::find_connection({server, token_file}, environment),
-                                .patience = patience,
-                                .meanwhile = std::move(meanwhile)});
+                                      std::function<void()> meanwhile,
+                                      std::function<void(const std::string&)> say) const {
+  if (!say) say = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
+  return jobs::client::Session(
+      {.connection = jobs::client::find_connection({server, token_file}, environment),
+       .patience = patience,
+       .meanwhile = std::move(meanwhile),
+       .say_away = [start = verb, say](const std::string& sentence) { say(start + ": " + sentence); }});
 }
 
 std::string Remote::workspace_in(const std::vector<std::string>& environment) const {

@@ -19,12 +19,13 @@ struct Remote {
   /// kShortOutput: -o without its long name.
   enum Options : unsigned { kServerOnly = 0, kWorkspace = 1, kOutput = 2, kShortOutput = 4 };
 
-  void add_options(CLI::App& verb, unsigned options = kWorkspace | kOutput);
+  void add_options(CLI::App& app, unsigned options = kWorkspace | kOutput);
 
-  /// `patience`: for how long a server that is away is asked again; `meanwhile`: as SessionOptions::meanwhile.
+  /// `patience`: for how long a server that is away is asked again; `meanwhile`: as SessionOptions::meanwhile. `say`:
+  /// gets a line about a server that is away; stderr if it is empty.
   jobs::client::Session session(
       const std::vector<std::string>& environment, std::chrono::milliseconds patience = std::chrono::milliseconds(0),
-      std::function<void()> meanwhile = [] {}) const;
+      std::function<void()> meanwhile = [] {}, std::function<void(const std::string&)> say = nullptr) const;
   /// -w, else GYRE_WORKSPACE, else "default".
   std::string workspace_in(const std::vector<std::string>& environment) const;
 
@@ -32,6 +33,7 @@ struct Remote {
   std::string token_file{};
   std::string workspace{};
   std::string output = "table";
+  std::string verb = "gyre";  ///< How messages begin; add_options() sets it.
 
   /// As -o says: `json` itself, or what `table` makes of it.
   void print(const Json& json, const std::function<std::string()>& table) const;

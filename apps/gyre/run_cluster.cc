@@ -34,9 +34,9 @@ void RunCluster::add_options(CLI::App& verb, const std::string& group) {
   const auto add = [&](const char* name, std::string& value, const char* text, const char* type_name) {
     return verb.add_option(name, value, text)->type_name(type_name)->group(group);
   };
-  add("--cluster", cluster_,
-      "Run the ranks as a job on this cluster of a job server (GYRE_SERVER, GYRE_WORKSPACE), and show their output",
-      "NAME");
+  add("--cluster", cluster_, "Run the ranks as a job on this cluster of a job server, and show their output", "NAME");
+  remote_.add_options(verb, Remote::kWorkspace);
+  for (const char* name : {"--workspace", "--server", "--token-file"}) verb.get_option(name)->group(group);
   add("--code", code_,
       "The folder that each node gets a copy of; .gyreignore, or else .gitignore, excludes files (default: this one)",
       "DIR");
@@ -54,6 +54,17 @@ void RunCluster::add_options(CLI::App& verb, const std::string& group) {
 }
 
 int RunCluster::run(const ClusterJob& job, const std::vector<std::string>& environment) const {
+  if (job.ranks_per_node > jobs::spec::kMostProcessesPerNode) {
+    throw UsageError(
+        fmt::format("{} ranks on each node are more than the {} that a job may have there; give more "
+                    "nodes (--nnodes)",
+                    job.ranks_per_node, jobs::spec::kMostProcessesPerNode));
+  }
+  check_name(name_, "--job-name");
+  return with_a_jobs_exit_code("gyre run", [&] { return run_job(job, environment); });
+}
+
+int RunCluster::run_job(const ClusterJob& job, const std::vector<std::string>& environment) const {
   jobs::spec::CommandJob command;
   command.program = as_typed(job.command, !requirements_.empty());
   command.nodes = job.nodes;

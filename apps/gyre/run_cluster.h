@@ -18,6 +18,8 @@ class RunCluster final : public JobCluster {
   int run(const ClusterJob& job, const std::vector<std::string>& environment) const override;
 
  private:
+  int run_job(const ClusterJob& job, const std::vector<std::string>& environment) const;
+
   std::string cluster_;
   std::string code_ = ".";
   std::string requirements_;
@@ -25,7 +27,7 @@ class RunCluster final : public JobCluster {
   std::string memory_per_node_;
   std::string name_;
   std::vector<std::string> outputs_;
-  Remote remote_;  ///< As GYRE_SERVER, GYRE_TOKEN and GYRE_WORKSPACE say.
+  Remote remote_;
 };
 
 }  // namespace gyre::app

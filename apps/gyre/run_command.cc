@@ -35,6 +35,8 @@ using Json = nlohmann::json;
 
 constexpr int kDefaultMasterPort = 29'500;
 constexpr int kMostNodes = 4096;
+/// In the environment of all that a job server's node starts.
+constexpr const char* kJobNameVariable = "AZ_BATCHAI_JOB_NAME";
 constexpr const char* kStartTimeout = "GYRE_START_TIMEOUT_SECONDS";
 /// For ranks of several hosts, each of which brings a data set first.
 constexpr int kStagingStartSeconds = 3600;
@@ -71,6 +73,17 @@ std::string permission_hint(const std::string& file) {
     return fmt::format("; {} is on a file system from which no program may be started (mounted noexec)", file);
   }
   return fmt::format("; `chmod +x {}` makes a program executable", file);
+}
+
+/// Many nodes have Python by one of its names only.
+std::string other_python(const std::string& command) {
+  if (command != "python") return "";
+  try {
+    find_command("python3", environment_variable("PATH").value_or(""));
+  } catch (const SpawnError&) {
+    return "";
+  }
+  return "; it has `python3`";
 }
 
 std::string hint_for(const SpawnError& error) {
@@ -413,6 +426,13 @@ int RunCommand::start(const std::function<launch::LaunchResult()>& job) const {
     return result.exit_code;
   } catch (const SpawnError& error) {
     fmt::print(stderr, "gyre run: {}{}\n", error.what(), hint_for(error));
+    const bool in_job = environment_variable(kJobNameVariable).has_value();
+    if (in_job && error.errno_value() == ENOENT && error.command().find('/') == std::string::npos) {
+      fmt::print(stderr,
+                 "gyre run: that is the PATH of the job's node, {}; give a path that the node has, or "
+                 "--env PATH=…, or have the program made there (--requirements FILE, --preparation LINE){}\n",
+                 environment_variable("PATH").value_or("which is not set"), other_python(error.command()));
+    }
     if (error.errno_value() == ENOENT) return 127;
     return error.errno_value() == EAGAIN ? 1 : 126;
   }

@@ -36,7 +36,7 @@ Examples:
 
 Exit code: 0 if every rank exited with 0; else that of the first rank that failed (128 + signal if one killed it);
 130 after Ctrl-C, 143 after SIGTERM; 127 if COMMAND does not exist, 126 if it cannot be run; 2 for an invalid option;
-255 if a host cannot be reached.)";
+255 if a host cannot be reached; with --cluster 125 if the job is not at fault, or could not be submitted.)";
 
 constexpr const char* kClusterGroup = "On a cluster of a job server";
 /// What ranks on a cluster can be told; `gyre job submit` has more for jobs.
@@ -128,7 +128,9 @@ void RunCommand::add_own_options() {
     return with_value(verb_->add_option(names, value, text))->type_name(type_name);
   };
   add("-n,--ranks,--num-proc,--workers", ranks_,
-      fmt::format("Number of ranks, 1 to {} on a host; default 1, or all slots of -H", launch::kMostRanksPerHost), "N");
+      fmt::format("Number of ranks, 1 to {} on a host (with --cluster 1000); default 1, or all slots of -H",
+                  launch::kMostRanksPerHost),
+      "N");
   add("--servers", servers_,
       "Also start N parameter servers, through which the ranks exchange gradients; with -H, in turn on its hosts", "N");
   add("--server-hosts", server_hosts_,

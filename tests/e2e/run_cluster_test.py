@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shutil
 import signal
@@ -59,14 +60,15 @@ def test_ranks_of_two_nodes_have_the_folder_and_their_code_is_the_commands(pool:
         (["-n", "2", "--nproc-per-node", "2"], "give either -n or --nproc-per-node"),
         (["--requirements", "none.txt"], "none.txt"),
         (["--code", "none"], "none"),
-        (["--job-name", "a b"], "a b"),
+        (["--job-name", "a/b"], "--job-name 'a/b': a name has only letters, digits, '-' and '_'"),
+        (["-n", "1001"], "1001 ranks on each node are more than the 1000 that a job may have there"),
     ],
 )
 def test_what_cannot_be_done_on_a_cluster_is_said_before_anything_is_submitted(
     pool: JobServer, words: list[str], sentence: str
 ) -> None:
     refused = pool.verb("run", "--cluster", "pool", *words, "--", "train.py")
-    assert refused.returncode in (1, 2), refused.stderr
+    assert refused.returncode in (2, 125), refused.stderr
     assert sentence in refused.stderr
     assert len(refused.stderr.splitlines()) <= 2, refused.stderr
     assert pool.json("job", "list") == []
@@ -75,13 +77,19 @@ def test_what_cannot_be_done_on_a_cluster_is_said_before_anything_is_submitted(
 def test_options_without_a_cluster_an_unknown_cluster_and_a_name_that_is_taken(pool: JobServer) -> None:
     alone = pool.verb("run", "--code", ".", "--", "true")
     assert (alone.returncode, alone.stderr.splitlines()[0]) == (2, "gyre run: --code is for --cluster"), alone.stderr
+    nowhere = pool.verb("run", "--server", pool.url, "--", "true")
+    assert nowhere.stderr.splitlines()[0] == "gyre run: --server is for --cluster", nowhere.stderr
+    unnamed = pool.verb("run", "--cluster", "", "--", "true")
+    assert unnamed.stderr.splitlines()[0] == "gyre run: --cluster: the cluster's name is empty", unnamed.stderr
     words = ["run", "--cluster", "pool", "--job-name", "once", "--", "true"]
-    assert pool.verb(*words).returncode == 0
+    elsewhere = {"GYRE_SERVER": "unix:/nonexistent", "GYRE_WORKSPACE": "none"}
+    done = pool.verb(*words[:-2], "--server", pool.url, "-w", "default", *words[-2:], env=elsewhere)
+    assert done.returncode == 0, done.stderr
     again = pool.verb(*words)
     assert (again.returncode, again.stdout) == (2, "")
     assert "there is a job once already" in again.stderr
     unknown = pool.verb("run", "--cluster", "pol", "--", "true")
-    assert unknown.returncode == 1
+    assert unknown.returncode == 125  # 1 is the ranks' own.
     assert "did you mean 'pool'?" in unknown.stderr, unknown.stderr
     assert "uploads" not in unknown.stderr
 
@@ -94,6 +102,66 @@ def test_a_full_disk_under_stdout_leaves_the_job_and_says_so(pool: JobServer) ->
         )
     assert done.returncode == 125
     assert "the job may go on; `gyre job logs -f nap` follows it again" in done.stderr.decode()
+
+
+def test_a_program_that_the_node_lacks_is_said_to_be_missing_there(pool: JobServer) -> None:
+    options = ["--cluster", "pool", "--code", str(pool.tmp_path)]
+    lacking = pool.verb("run", *options, "--", "nosuch")
+    assert lacking.returncode == 127
+    assert "gyre run: that is the PATH of the job's node, /" in lacking.stderr
+    (pool.tmp_path / "bin").mkdir()
+    program = pool.share / "nosuch"
+    program.write_text("#!/bin/sh\necho found; exit 3\n")
+    program.chmod(0o755)
+    found = pool.verb("run", *options, "--env", f"PATH={pool.share}:/usr/bin:/bin", "--", "nosuch")
+    assert (found.returncode, found.stdout) == (3, "[0] found\n"), found.stderr
+    assert "log-dir" not in found.stderr  # --cluster refuses it.
+
+
+def launcher_of(word: str) -> int:
+    """The process that ends with the job's node: `gyre launch`, above `gyre run` and the rank with this word."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().decode().split("\0")
+            if words[0] != "sh" or word not in words:
+                continue
+            run = (process / "stat").read_text().rpartition(")")[2].split()[1]
+            return int(Path(f"/proc/{run}/stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+    raise AssertionError("no such process")
+
+
+def test_a_second_attempt_is_announced_before_its_output(pool: JobServer) -> None:
+    first = pool.share / "first"
+    line = f'echo up; test -e "{first}" && exit; touch "{first}"; sleep 300'
+    words = ["job", "submit", "-f", "--name", "twice", "--retries", "1", "--", "sh", "-c", line]
+    follower = pool.start_verb(*words)
+    assert follower.stdout is not None
+    assert follower.stdout.readline() == b"[0] up\n"
+    os.kill(launcher_of(line), signal.SIGKILL)
+    output, errors = follower.communicate(timeout=LONGEST_WAIT_SECONDS)
+    assert (follower.returncode, output) == (0, b"[0] up\n"), errors.decode()  # The second.
+    again = "gyre job submit: twice begins again, and its output with it (attempt 2): "
+    assert [line for line in errors.decode().splitlines() if line.startswith(again)], errors.decode()
+
+
+def test_a_server_that_is_away_is_said_at_once_and_not_after_the_patience(pool: JobServer) -> None:
+    pool.ok("job", "submit", "--name", "nap", "--", "sleep", "300")
+    waiting = pool.start_verb("job", "wait", "nap")
+    assert waiting.stderr is not None
+    while b"job running" not in waiting.stderr.readline():
+        assert waiting.poll() is None
+    pool.end()
+    for process in (waiting, pool.start_verb("run", "--cluster", "pool", "--", "true")):
+        assert process.stderr is not None
+        line = process.stderr.readline().decode()
+        assert f"no job server answers at {pool.url} (" in line
+        assert line.endswith("; asks again for up to 300 s, Ctrl-C ends the waiting\n"), line
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=LONGEST_WAIT_SECONDS)
+        assert process.returncode == -signal.SIGINT
+    pool.start()
 
 
 @pytest.fixture

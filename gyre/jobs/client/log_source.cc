@@ -47,7 +47,7 @@ std::optional<LogListing> ServerLogs::list() {
     if (is_not_found(error)) return std::nullopt;
     throw;
   }
-  LogListing listing{.complete = page.value("complete", false)};
+  LogListing listing{.attempts = page.value("attempts", 0), .complete = page.value("complete", false)};
   const bool has_more = !text_of(page, "nextLink").empty();
   for (const Json& file : has_more ? Json(session_.list(path, query)) : page.at("value")) {
     if (text_of(file, "fileType") != "file") continue;

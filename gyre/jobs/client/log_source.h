@@ -20,6 +20,7 @@ struct LogFile {
 
 struct LogListing {
   std::vector<LogFile> files{};
+  int attempts = 0;       ///< That the job has had, with the one that runs; 0 where that is not known.
   bool complete = false;  ///< Nothing comes any more, as was known before the files were listed.
 };
 

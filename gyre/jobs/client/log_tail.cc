@@ -16,8 +16,12 @@ constexpr std::chrono::milliseconds kLongestPause{1'000};
 
 }  // namespace
 
-LogTail::LogTail(LogSource& source, std::set<std::string> files, LogLines::Sink sink)
-    : source_(source), files_(std::move(files)), lines_(std::move(sink), files_.empty()) {}
+LogTail::LogTail(LogSource& source, std::set<std::string> files, LogLines::Sink sink,
+                 std::function<void(int attempt)> begins_again)
+    : source_(source),
+      files_(std::move(files)),
+      lines_(std::move(sink), files_.empty()),
+      begins_again_(std::move(begins_again)) {}
 
 bool LogTail::read_new() {
   has_new_ = false;
@@ -31,6 +35,8 @@ bool LogTail::read_new() {
 std::optional<bool> LogTail::read_listed() {
   const auto listing = source_.list();
   if (!listing) return std::nullopt;
+  const int before = std::exchange(attempts_, std::max(attempts_, listing->attempts));
+  if (before > 0 && attempts_ > before) begins_again_(attempts_);
   for (const LogFile& file : listing->files) {
     if (files_.empty() ? is_log(file.name) : files_.contains(file.name)) read_file(file);
   }

@@ -17,8 +17,11 @@ namespace gyre::jobs::client {
 /// thread-safe.
 class LogTail {
  public:
-  /// `files`: only these, as they are; all logs of the job's processes where it is empty.
-  LogTail(LogSource& source, std::set<std::string> files, LogLines::Sink sink);
+  /// `files`: only these, as they are; all logs of the job's processes where it is empty. `begins_again`: called with
+  /// the number of each further attempt, before what is read of it.
+  LogTail(
+      LogSource& source, std::set<std::string> files, LogLines::Sink sink,
+      std::function<void(int attempt)> begins_again = [](int) {});
 
   /// What is new since the last call. True when nothing comes any more: the job has ended, and everything was read.
   bool read_new();
@@ -47,6 +50,8 @@ class LogTail {
   LogSource& source_;
   std::set<std::string> files_;
   LogLines lines_;
+  const std::function<void(int attempt)> begins_again_;
+  int attempts_ = 0;
   std::map<std::string, Shown> shown_;  // By file name.
   bool has_new_ = false;
 };

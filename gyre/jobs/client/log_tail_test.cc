@@ -49,14 +49,16 @@ TEST_F(LogTailTest, bytes_come_once_and_those_of_the_last_moment_too) {
 TEST_F(LogTailTest, a_file_that_was_made_again_is_read_from_its_beginning) {
   Session session = session_of("ada-token");
   ServerLogs logs_of_job(session, kPlace);
-  LogTail tail(logs_of_job, {}, sink());
+  service_->set_attempts({"w", "e", "j"}, 1);
+  LogTail tail(logs_of_job, {}, sink(), [this](int attempt) { out_ += "AGAIN " + std::to_string(attempt) + "\n"; });
   write_log("j", "stdout.txt", "first attempt\n");
   tail.read_new();
+  service_->set_attempts({"w", "e", "j"}, 2);
   // Both exist for a moment, so that the new one's inode is another one; and it is longer than what was read.
   std::ofstream(logs() / "new") << "second attempt, which says more\n";
   std::filesystem::rename(logs() / "new", logs() / "stdout.txt");
   tail.read_new();
-  EXPECT_EQ(out_, "first attempt\nsecond attempt, which says more\n");
+  EXPECT_EQ(out_, "first attempt\nAGAIN 2\nsecond attempt, which says more\n");
 }
 
 TEST_F(LogTailTest, a_restart_of_the_server_costs_no_byte_and_doubles_none) {

@@ -23,11 +23,20 @@ using std::chrono::milliseconds;
 constexpr milliseconds kConnect{1'000};
 constexpr milliseconds kShortestPause{100};
 constexpr milliseconds kLongestPause{1'000};
+constexpr milliseconds kUnnoticed{2'000};
 constexpr int kStatusPartial = 206;
 constexpr int kStatusNotFound = 404;
 constexpr int kStatusRangeNotSatisfiable = 416;
 constexpr int kStatusTooMany = 429;
 constexpr int kStatusUnavailable = 503;
+
+void say_away(const SessionOptions& options, const Error& error) {
+  const bool answers = dynamic_cast<const HttpError*>(&error) != nullptr;
+  options.say_away(fmt::format("{} at {} ({}); asks again for up to {} s, Ctrl-C ends the waiting",
+                               answers ? "not now, says the job server" : "no job server answers",
+                               server_text(options.connection.place), error.what(),
+                               std::chrono::duration_cast<std::chrono::seconds>(options.patience).count()));
+}
 
 net::http::ClientOptions client_options(const SessionOptions& options) {
   return {.endpoint = options.connection.place.endpoint,
@@ -36,7 +45,8 @@ net::http::ClientOptions client_options(const SessionOptions& options) {
           .server_account = options.connection.server_account,
           .connect = kConnect,
           .reconnect = options.patience,
-          .meanwhile = options.meanwhile};
+          .meanwhile = options.meanwhile,
+          .lost = [options](const Error& error) { say_away(options, error); }};
 }
 
 /// Whether the server may answer when it is asked again later.
@@ -64,12 +74,17 @@ Session::Session(SessionOptions options) : options_(std::move(options)), client_
 
 ClientResponse Session::send(const ClientRequest& request) {
   const Deadline deadline = Deadline::after(options_.patience);
+  std::optional<Deadline> unnoticed = Deadline::after(kUnnoticed);
   for (milliseconds pause = kShortestPause;; pause = std::min(pause * 2, kLongestPause)) {
     try {
       return client_.send(request);
     } catch (const Error& error) {
       const bool may_help = passes(error) && may_repeat(request.method);
       if (may_help && !deadline.passed()) {
+        if (unnoticed && unnoticed->passed()) {
+          unnoticed.reset();
+          say_away(options_, error);
+        }
         options_.meanwhile();
         ::poll(nullptr, 0, static_cast<int>(pause.count()));
         continue;

@@ -41,6 +41,8 @@ struct SessionOptions {
   /// For how long a stream, or a request that may be repeated, is tried again while the server is away.
   std::chrono::milliseconds patience{0};
   std::function<void()> meanwhile = [] {};  ///< As ClientOptions::meanwhile.
+  /// Called once where the server has been away for two seconds and is asked further, with a sentence for the user.
+  std::function<void(const std::string&)> say_away = [](const std::string&) {};
 };
 
 /// Requests to one job server, whose answers are the JSON that `http::make_router` describes. Not thread-safe. Errors

@@ -29,6 +29,10 @@ class MemoryService : public service::JobService {
     const MutexLock lock(mutex_);
     tokens_[token] = {name, is_administrator};
   }
+  void set_attempts(const resources::JobName& name, int attempts) {
+    const MutexLock lock(mutex_);
+    jobs_.at(key(name)).attempts = attempts;
+  }
   void set_state(const resources::JobName& name, resources::ExecutionState state) {
     std::vector<std::shared_ptr<std::function<void()>>> watchers;
     {
@@ -304,6 +308,7 @@ class MemoryService : public service::JobService {
     const resources::ExecutionState state = job(name).execution_state;
     return state == resources::ExecutionState::kSucceeded || state == resources::ExecutionState::kFailed;
   }
+  int attempts_of(const resources::JobName& name) override { return job(name).attempts; }
   std::shared_ptr<void> room_for_code(const resources::User&, const std::string&, const std::string&,
                                       std::uint64_t) override {
     return nullptr;

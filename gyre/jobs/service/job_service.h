@@ -157,6 +157,8 @@ class JobService {
   virtual std::vector<resources::OutputDirectory> output_directories(const resources::JobName& name) = 0;
   /// Whether nothing writes into the job's directories any more: it has finished, and its logs are complete.
   virtual bool files_are_complete(const resources::JobName& name) = 0;
+  /// How many it has had, with the one that runs.
+  virtual int attempts_of(const resources::JobName& name) = 0;
   /// Before the user's archive of code comes, of at most `bytes`: keeps room for it while the answer lives. kNoRoom
   /// "TooMuchCode" where the user, or the workspace, has as much code as they may have; "DiskReserve" where the disk
   /// would become too full.

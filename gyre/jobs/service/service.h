@@ -125,6 +125,7 @@ class Service final : public JobService {
 
   std::vector<resources::OutputDirectory> output_directories(const resources::JobName& name) override;
   bool files_are_complete(const resources::JobName& name) override;
+  int attempts_of(const resources::JobName& name) override;
   std::shared_ptr<void> room_for_code(const resources::User& user, const std::string& workspace,
                                       const std::string& sha256, std::uint64_t bytes) override;
   void store_code(const resources::User& user, const std::string& workspace, const std::string& sha256,

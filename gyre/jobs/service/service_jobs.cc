@@ -449,6 +449,13 @@ bool Service::files_are_complete(const resources::JobName& name) {
   return resources::is_finished(ledger.job(name).execution_state);
 }
 
+int Service::attempts_of(const resources::JobName& name) {
+  const Readers::Loan reader = work_->readers.borrow();
+  Ledger& ledger = reader.ledger();
+  const MutexLock lock(ledger.mutex);
+  return ledger.job(name).attempts;
+}
+
 std::shared_ptr<void> Service::room_for_code(const resources::User& user, const std::string& workspace,
                                              const std::string& sha256, std::uint64_t bytes) {
   Ledger& ledger = work_->ledger;

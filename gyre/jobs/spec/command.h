@@ -12,6 +12,8 @@ namespace gyre::jobs::spec {
 /// They become part of a command line.
 inline constexpr std::uint64_t kMostRequirementsBytes = std::uint64_t{64} << 10;
 
+inline constexpr int kMostProcessesPerNode = 1'000;
+
 /// A job without a file: `-- python train.py`, as typed.
 struct CommandJob {
   std::vector<std::string>

@@ -443,6 +443,7 @@ FailureReport ConsoleRun::report_on(const ExitRecord& cause, const RankSetResult
   report.child_failed_to_import = output.traceback().child_failed_to_import();
   if (report.error) report.error->place = place_seen_from(folder_, report.error->place);
   report.log_file = log_file(subject.rank);
+  report.is_services_job = options_.metrics_for_service;
   report.ended_because = result.ended_because;
   std::erase(report.ended_because, subject.rank);
   if (!is_agent() && was_ended_by_watchdog(cause.rank, cause.status, watchdog_words())) {

@@ -195,7 +195,8 @@ std::string failure_block(const FailureReport& report, bool colour) {
                           "evaluation on rank 0)"
                         : ""));
   }
-  row("log file", report.log_file.value_or("none; `--log-dir DIR` keeps one for each rank"));
+  row("log file",
+      report.log_file.value_or(report.is_services_job ? "" : "none; `--log-dir DIR` keeps one for each rank"));
   text += report.last_lines.empty() ? "  it wrote nothing\n" : "  its last lines\n";
   for (const std::string& line : report.last_lines) text += fmt::format("    | {}\n", line);
   return text;

@@ -24,6 +24,7 @@ struct FailureReport {
   bool child_failed_to_import = false;  ///< See TracebackReader.
   std::deque<std::string> last_lines;
   std::optional<std::string> log_file;
+  bool is_services_job = false;                     ///< A job service keeps its output.
   std::vector<int> ended_because;                   ///< Ranks that still ran.
   std::vector<int> finished_before;                 ///< Ranks that had already ended with exit code 0.
   bool they_left_a_group = false;                   ///< … after they had been ranks of a group with this one.

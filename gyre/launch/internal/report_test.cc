@@ -169,6 +169,8 @@ TEST(report, a_silent_rank_without_a_log_is_said_to_be_that) {
   report.log_file.reset();
   EXPECT_THAT(failure_block(report, false), HasSubstr("it wrote nothing"));
   EXPECT_THAT(failure_block(report, false), HasSubstr("--log-dir DIR"));
+  report.is_services_job = true;  // `gyre run --cluster` refuses --log-dir.
+  EXPECT_THAT(failure_block(report, false), Not(HasSubstr("log file")));
 }
 
 TEST(report, many_ranks_are_shown_as_ranges) {

@@ -24,6 +24,7 @@ using internal::ResponseParser;
 
 constexpr std::chrono::milliseconds kShortestPause{100};
 constexpr std::chrono::milliseconds kLongestPause{2'000};
+constexpr std::chrono::milliseconds kUnnoticed{2'000};
 constexpr std::uint64_t kMostErrorBytes = 1 << 20;
 constexpr std::size_t kSentAtOnce = 262'144;
 
@@ -65,14 +66,22 @@ class Patience {
 
   void heard_something() {
     deadline_.reset();
+    unnoticed_.reset();
     pause_ = kShortestPause;
   }
   /// Throws `failure` when there is no point in going on.
   void wait_after(const Error& failure, std::optional<std::chrono::milliseconds> asked = std::nullopt) {
-    if (!deadline_) deadline_ = Deadline::after(options_.reconnect);
+    if (!deadline_) {
+      deadline_ = Deadline::after(options_.reconnect);
+      unnoticed_ = Deadline::after(kUnnoticed);
+    }
     if (deadline_->passed()) {
       throw Error(failure.code(), fmt::format("the stream from {} was lost and does not come back: {}",
                                               to_string(options_.endpoint), failure.what()));
+    }
+    if (unnoticed_ && unnoticed_->passed()) {
+      unnoticed_.reset();
+      options_.lost(failure);
     }
     pause(asked.value_or(pause_), options_.meanwhile);
     pause_ = std::min(pause_ * 2, kLongestPause);
@@ -81,6 +90,7 @@ class Patience {
  private:
   const ClientOptions& options_;
   std::optional<Deadline> deadline_;
+  std::optional<Deadline> unnoticed_;  // Until the loss is to be said.
   std::chrono::milliseconds pause_ = kShortestPause;
 };
 

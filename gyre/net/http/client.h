@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "gyre/base/error.h"
 #include "gyre/base/file.h"
 #include "gyre/net/endpoint.h"
 #include "gyre/net/http/event_stream.h"
@@ -31,6 +32,8 @@ struct ClientOptions {
   std::uint64_t most_body_bytes = std::uint64_t{64} << 20;  ///< Of a body that is kept in memory.
   /// Called about ten times a second in every wait; may throw to end it (Ctrl-C).
   std::function<void()> meanwhile = [] {};
+  /// Called once where a stream of follow() or events() was lost, and is not back within two seconds.
+  std::function<void(const Error&)> lost = [](const Error&) {};
 };
 
 struct ClientRequest {

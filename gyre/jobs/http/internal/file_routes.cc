@@ -68,6 +68,7 @@ Response list_output(const Interface& interface, const Request& request) {
   const auto most = number_in(request, "maxresults", 1, interface.limits.listed_files, interface.limits.listed_files);
   // Before the files are listed: what was written before the end is then sure to be among them.
   const bool is_complete = interface.service->files_are_complete(job);
+  const int attempts = interface.service->attempts_of(job);
   const UniqueFd directory = open_beneath(open_output(*interface.service, job, output), path);
   struct stat status{};
   if (::fstat(directory.get(), &status) != 0 || !S_ISDIR(status.st_mode)) {
@@ -88,7 +89,7 @@ Response list_output(const Interface& interface, const Request& request) {
   }
   return page_answer(request, std::move(items),
                      listing.has_more ? std::optional(listing.files.back().name) : std::nullopt,
-                     {{"complete", is_complete}});
+                     {{"complete", is_complete}, {"attempts", attempts}});
 }
 
 /// Never a type that a browser would run: jobs write these files.

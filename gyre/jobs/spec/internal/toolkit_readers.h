@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "gyre/jobs/spec/command.h"
 #include "gyre/jobs/spec/internal/object_reader.h"
 #include "gyre/jobs/spec/job_spec.h"
 
@@ -9,7 +10,6 @@ namespace gyre::jobs::spec {
 
 inline constexpr int kMostNodes = 10'000;
 inline constexpr int kMostProcesses = 100'000;
-inline constexpr int kMostProcessesPerNode = 1'000;
 inline constexpr int kMostServers = 1'000;
 
 /// The one toolkit block among a job's properties. None, or several, is an error.
