@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -22,6 +21,7 @@
 #include "apps/gyre/mount_table.h"
 #include "apps/gyre/program_start.h"
 #include "apps/gyre/run_command.h"
+#include "apps/gyre/service_folder.h"
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
@@ -68,45 +68,6 @@ std::string job_name_of(const std::string& file) {
   std::ranges::replace_if(name, [](unsigned char c) { return std::isalnum(c) == 0 && c != '-' && c != '_'; }, '-');
   return name.empty() ? "job" : name.substr(0, 64);
 }
-
-/// The folder of a service that lives for one job: `chosen`, or a new one, which goes with this object. A new one is
-/// short, because sockets are made in it, and the jobs' user can reach its own part of it.
-class ServiceFolder {
- public:
-  explicit ServiceFolder(const std::string& chosen)
-      : kept_(!chosen.empty()), path_(kept_ ? fs::absolute(chosen) : fs::path()) {
-    if (kept_) {
-      make_chosen();
-      return;
-    }
-    std::string name = "/tmp/gyre-job-XXXXXX";
-    if (::mkdtemp(name.data()) == nullptr) throw system_error("cannot make a folder in /tmp", errno);
-    path_ = name;
-    fs::permissions(path_, fs::perms(0711));
-  }
-  ~ServiceFolder() {
-    std::error_code ignored;
-    if (!kept_) fs::remove_all(path_, ignored);
-  }
-  ServiceFolder(const ServiceFolder&) = delete;
-  ServiceFolder& operator=(const ServiceFolder&) = delete;
-
-  const fs::path& path() const { return path_; }
-  /// Something in it is the user's.
-  void keep() { kept_ = true; }
-
- private:
-  void make_chosen() const {
-    std::error_code failure;
-    fs::create_directories(path_, failure);
-    if (!failure && fs::is_directory(path_, failure)) return;
-    throw UsageError(fmt::format("--folder {}: cannot make the folder: {}; name another one", path_.string(),
-                                 failure ? failure.message() : "there is a file"));
-  }
-
-  bool kept_;
-  fs::path path_;
-};
 
 /// One job of a service in this process, from its submission to its end, on a console.
 class Console {

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -101,6 +104,29 @@ def test_a_failure_that_is_not_the_jobs_ends_with_125_as_gyre_job_wait_does(
     _, errors = job.communicate(timeout=120)
     assert job.returncode == 125, errors
     assert "failed with exit code 125: InternalError" in errors.splitlines()[-1]
+
+
+def test_the_folder_of_a_killed_run_goes_with_the_next_one_and_no_other_does(gyre: Path, tmp_path: Path) -> None:
+    """After kill -9 nobody removes it; its nodes work in it until their lease is over."""
+    abandoned, alive, with_node, of_others = (Path(tempfile.mkdtemp(prefix="gyre-job-", dir="/tmp")) for _ in range(4))
+    (with_node / "nodes" / "n0").mkdir(parents=True)
+    for folder in (abandoned, alive, with_node):
+        (folder / "temporary.lock").touch()
+    file = tmp_path / "job.json"
+    settings = {"customToolkitSettings": {"commandLine": "true"}}
+    logs = {"stdOutErrPathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/x"}
+    file.write_text(json.dumps({"properties": {"nodeCount": 1, **logs, **settings}}))
+    tmp_path.chmod(0o777)
+    words = [str(gyre), "job", "run", str(file), "--mount", f"x={tmp_path}"]
+    with (alive / "temporary.lock").open() as run, (with_node / "nodes" / "n0" / "agent.lock").open("w") as node:
+        fcntl.flock(run, fcntl.LOCK_EX)
+        fcntl.flock(node, fcntl.LOCK_EX)
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    left = [folder for folder in (abandoned, alive, with_node, of_others) if folder.exists()]
+    for folder in left:
+        shutil.rmtree(folder)
+    assert left == [alive, with_node, of_others]
 
 
 def test_ctrl_c_terminates_the_job(gyre: Path, tmp_path: Path, share: Path) -> None:
