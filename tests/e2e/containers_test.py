@@ -79,6 +79,7 @@ def test_a_job_runs_in_its_container_with_the_rights_of_its_account(pool: JobSer
     assert job["executionState"] == "succeeded", (job, pool.ok("job", "events", "inside"))
     events = pool.ok("job", "events", "inside")
     assert f"the job runs in a container of localhost/{IMAGE}" in events
+    assert "the job left" not in events  # What held its processes was taken for some that it had left.
     [log] = list(pool.share.glob("**/stdout.txt"))
     assert log.read_text() == "made for a test\n0\nimage 0 inside\n"
     preparation = next(pool.share.glob("**/stdout-job_prep.txt")).read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -103,6 +104,21 @@ def test_a_pattern_that_leads_out_of_the_work_folder_is_refused_at_submission(
     assert refused.returncode == 2
     assert "`-o json` is the form of what is printed" in refused.stderr
     assert json.loads(pool.ok("job", "submit", "-o", "json", "--", "true"))["properties"]["nodeCount"] == 1
+
+
+def test_files_of_other_nodes_in_an_output_directory_of_their_own_are_said_to_be_lost(pool: JobServer) -> None:
+    """They were nowhere, and nobody said so."""
+    program = ["sh", "-c", 'echo $RANK > "$AZ_BATCHAI_OUTPUT_MODEL/rank-$RANK.txt"']
+    properties = pool.custom("", 2) | {
+        "gyreSettings": {"program": program, "processesPerNode": 1},
+        "outputDirectories": [{"id": "MODEL", "pathPrefix": "$AZ_BATCHAI_JOB_TEMP_DIR"}],
+    }
+    del properties["customToolkitSettings"]
+    pool.ok("job", "submit", "-n", "two", str(pool.job_file(properties)))
+    assert pool.verb("job", "wait", "two").returncode == 0
+    assert "rank-0.txt" in pool.ok("job", "files", "two", "-d", "MODEL")
+    [note] = re.findall("node .* in output directory 'MODEL' .*", pool.ok("job", "events", "two"))
+    assert "1 file (2 B) in output directory 'MODEL' is not kept: rank-1.txt; it lies in each node's own" in note
 
 
 def test_the_id_of_kept_files_is_reserved_where_files_are_kept(pool: JobServer) -> None:

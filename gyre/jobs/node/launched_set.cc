@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -14,6 +15,7 @@
 
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
+#include "gyre/base/process.h"
 #include "gyre/jobs/node/detached_program.h"
 #include "gyre/jobs/orders/json_fields.h"
 
@@ -163,12 +165,17 @@ void LaunchedSet::stop(int signal, std::chrono::seconds grace) {
 void LaunchedSet::kill() { ask({{"request", "kill"}}); }
 
 void LaunchedSet::release(std::chrono::milliseconds limit) {
+  const UniqueFd process = peer_ > 0 ? open_pidfd(peer_) : UniqueFd();
   ask({{"request", "release"}});
   const Deadline deadline = Deadline::after(limit);
   try {
     while (!deadline.passed()) next(deadline, -1);
   } catch (const Error&) {
-    return;  // It has gone, as it was asked to.
+    if (!process) return;
+    // It has let the connection go, as it was asked to, and is about to end: until then it would be taken for a process
+    // that the job has left.
+    pollfd ended{.fd = process.get(), .events = POLLIN, .revents = 0};
+    ::poll(&ended, 1, deadline.poll_timeout_ms());
   }
 }
 

@@ -334,12 +334,29 @@ void NodeRun::clean_up() {
   }
 }
 
+/// Of a node whose files nobody can list: output directories are the first node's, unless they lie on a mount.
+void NodeRun::tell_of_own_outputs() {
+  if (!task_.has_places) return;
+  const std::string own = jobs_root(order(), folders_).string() + "/";
+  const Deadline deadline = Deadline::after(longest_keeping({}));
+  for (const OutputPlace& output : environment_of({}).outputs) {
+    if (!output.path.starts_with(own)) continue;
+    const WorkFilesReport report = internal::keep_work_files({.folder = output.path}, [&]() -> std::string {
+      if (commands_.leaving()) throw LeaveNow();
+      return deadline.passed() ? "it took too long" : "";
+    });
+    if (report.left.files == 0) continue;
+    journal_.note(fmt::format("node {}: {}", order().here().id, sentence_about_outputs(output.id, report.left)));
+  }
+}
+
 /// The files in the folder where the job started (ADR 85).
 void NodeRun::keep_work_files() {
   const auto stopped = commands_.stopping();
   // Files of a node that has lost its lease would get in the way of the job's next attempt.
   const bool lost = stopped && stopped->reason == StopReason::kLeaseLost && !journal_.state().record->was_done;
-  if (!order().is_master() || lost) return;
+  if (!order().is_master()) return tell_of_own_outputs();
+  if (lost) return;
   WorkFiles files{.folder = work_folder(order(), folders_), .patterns = order().job.output_files};
   std::error_code failure;
   const bool has_started = std::filesystem::is_directory(std::filesystem::symlink_status(files.folder, failure));

@@ -46,6 +46,7 @@ class NodeRun {
   void clean_up();
   /// Copies what the job's patterns name from the first node's work folder, and notes what stays there.
   void keep_work_files();
+  void tell_of_own_outputs();
 
   const orders::WorkOrder& order() const { return journal_.order(); }
   JobEnvironment environment_of(const Variables& of_process) const;

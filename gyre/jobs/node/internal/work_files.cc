@@ -256,6 +256,14 @@ void FileCount::add(const std::string& path, std::uint64_t bytes_more, const std
   if (names.size() > kMostNames) names.pop_back();
 }
 
+std::string sentence_about_outputs(const std::string& id, const FileCount& files) {
+  const bool one = files.files == 1;
+  return fmt::format(
+      "{} file{} ({}) in output directory '{}' {} not kept: {}; it lies in each node's own folder, and only the first "
+      "node's is kept; an output directory on a mount is one for all nodes",
+      files.files, one ? "" : "s", cli::shown_bytes(files.bytes), id, one ? "is" : "are", names_of(files));
+}
+
 WorkFilesReport keep_work_files(const WorkFiles& files, const Interruption& interruption) {
   return Keeper(files, interruption).keep();
 }

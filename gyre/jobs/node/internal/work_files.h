@@ -57,4 +57,7 @@ WorkFilesReport keep_work_files(const WorkFiles& files, const Interruption& inte
 /// For the job's events, with the most important first; none where there is nothing to say.
 std::vector<std::string> sentences_of(const WorkFilesReport& report);
 
+/// Of files that a node other than the first has in an output directory in its own folder.
+std::string sentence_about_outputs(const std::string& id, const FileCount& files);
+
 }  // namespace gyre::jobs::node::internal
