@@ -57,8 +57,8 @@ void print_text(const Parsed<JobSpec>& parsed, const std::string& file) {
   if (!job.container_settings) return;
   fmt::print(
       stderr,
-      "{}: note: the container of containerSettings (image {}) is started by a server that root runs, on virtual "
-      "nodes; `gyre job run` runs the job on the host, as do clusters made with --containers-on-host\n",
+      "{}: note: the container of containerSettings (image {}) is started by podman on the nodes of a cluster, where "
+      "Gyre is root; `gyre job run` runs the job on the host, as do clusters made with --containers-on-host\n",
       file, job.container_settings->image);
 }
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from article_job import ARTICLE, SCRIPTS, make_share, script
+from images import Storage, busybox_files
 from job_server import JobServer
 from running_job import wait_until
 from slurm_cluster import slurm_cluster
@@ -68,7 +69,7 @@ def test_the_suite_of_all_drivers(slurm: tuple[Path, dict[str, str]], name: str)
     assert "[  PASSED  ] 1 test." in done.stdout
 
 
-def write_cluster(folder: Path, tmp_path: Path, share: Path, **options: str) -> Path:
+def write_cluster(folder: Path, tmp_path: Path, share: Path, containers: str = "host", **options: str) -> Path:
     settings = {
         "driver": "slurm",
         "driverOptions": {
@@ -77,7 +78,7 @@ def write_cluster(folder: Path, tmp_path: Path, share: Path, **options: str) -> 
             **options,
         },
         "mounts": {"external": str(share)},
-        "containers": "host",
+        "containers": containers,
     }
     file = tmp_path / "cluster.json"
     file.write_text(json.dumps({"properties": {"gyreSettings": settings}}))
@@ -179,6 +180,48 @@ def test_a_server_finds_its_jobs_on_slurm_again_after_a_kill(
         assert "over\n" in server.ok("job", "logs", "again")
     finally:
         server.close()
+
+
+@pytest.mark.needs_programs("podman", "runc")
+def test_jobs_run_in_containers_on_slurm_and_leave_none(
+    gyre: Path, slurm: tuple[Path, dict[str, str]], tmp_path: Path
+) -> None:
+    """One on each node, with a preparation of its root; also of a job that is cancelled."""
+    folder, environment = slurm
+    storage = Storage(folder / "containers")
+    server = JobServer(gyre, tmp_path)
+    server.environment |= {"SLURM_CONF": environment["SLURM_CONF"], "GYRE_CONTAINERS": str(storage.folder)}
+    share = "$AZ_BATCHAI_MOUNT_ROOT/external"
+
+    def submit(name: str, line: str) -> None:
+        properties = {
+            "nodeCount": 2,
+            "gyreSettings": {"program": ["sh", "-c", line]},
+            "containerSettings": {"imageSourceRegistry": {"image": "localhost/gyre-test/slurm:1"}},
+            "jobPreparation": {"commandLine": "id -u > /prepared && chown 7 /prepared"},
+            "stdOutErrPathPrefix": share,
+        }
+        server.ok("job", "submit", str(server.job_file(properties)), "--name", name, "--cluster", "pool")
+
+    try:
+        storage.add("gyre-test/slurm:1", busybox_files({"etc/of-image": "made for a test\n"}))
+        server.start()
+        cluster = write_cluster(folder, tmp_path, server.share, containers="container")
+        server.ok("cluster", "create", "pool", "-f", str(cluster), "--target", "2")
+        submit("inside", "echo $(cat /etc/of-image /prepared)")
+        code = server.verb("job", "wait", "inside").returncode
+        assert code == 0, server.ok("job", "events", "inside")
+        assert server.ok("job", "logs", "inside").count("made for a test 0") == 2
+        submit("long", f'mkdir -p "{share}/up-$AZ_BATCH_NODE_ID"; sleep 1000')
+        wait_until("both ranks run", lambda: len(list(server.share.glob("up-*"))) == 2)
+        assert len(storage.containers()) == 2
+        server.ok("job", "stop", "long")
+        assert server.verb("job", "wait", "long").returncode != 0
+        wait_until("no container is left", lambda: storage.containers() == [])
+    finally:
+        server.close()
+        storage.remove()
+    wait_until("the nodes are clean", lambda: not any(any(node.iterdir()) for node in (folder / "nodes").iterdir()))
 
 
 @pytest.mark.parametrize(

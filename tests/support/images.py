@@ -9,28 +9,41 @@ import re
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 BUSYBOX = Path("/bin/busybox")
 APPLETS = ("sh", "cat", "chown", "df", "echo", "hostname", "id", "kill", "ls", "mkdir", "sleep", "stat", "test")
 
 
-def libraries_of(program: Path) -> list[str]:
-    listing = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
-    return re.findall(r"(/\S+) \(0x", listing)
+def libraries_of(*programs: Path) -> list[str]:
+    listing = subprocess.run(["ldd", *programs], capture_output=True, text=True, check=len(programs) == 1).stdout
+    return sorted(set(re.findall(r"(/\S+) \(0x", listing)))
 
 
-def busybox_files(extra: dict[str, str] | None = None, programs: Iterable[Path] = ()) -> bytes:
+def files_of_packages(names: Iterable[str]) -> list[Path]:
+    """What Debian's packages have installed on this machine."""
+    listing = subprocess.run(["dpkg", "-L", *names], capture_output=True, text=True, check=True).stdout
+    paths = {Path(line) for line in listing.splitlines() if line.startswith("/") and "/share/doc" not in line}
+    return sorted(path for path in paths if path.is_symlink() or path.is_file())
+
+
+def busybox_files(
+    extra: dict[str, str] | None = None, programs: Sequence[Path] = (), packages: Sequence[str] = ()
+) -> bytes:
     """A root file system, as a tar archive: busybox, files with these contents, and programs of this machine with
-    their libraries."""
+    their libraries, or whole packages, of which those of all files' libraries that lie elsewhere come along."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
         tar.add(BUSYBOX.resolve(), "bin/busybox")
-        for program in programs:
-            tar.add(program.resolve(), str(program).lstrip("/"))
-            for library in libraries_of(program):
-                tar.add(Path(library).resolve(), library.lstrip("/"))
+        files = files_of_packages(packages) if packages else []
+        loaded = [*programs, *(file for file in files if ".so" in file.name or "bin" in file.parts)]
+        wanted = {str(file): file for file in files}
+        wanted |= {str(file): file.resolve() for file in programs}
+        for library in libraries_of(*loaded) if loaded else ():
+            wanted.setdefault(library, Path(library).resolve())
+        for name, file in wanted.items():
+            tar.add(file, name.lstrip("/"))
         for applet in (*(f"bin/{name}" for name in APPLETS), "usr/bin/env"):
             link = tarfile.TarInfo(applet)
             link.type, link.linkname = tarfile.SYMTYPE, "/bin/busybox"
@@ -39,10 +52,11 @@ def busybox_files(extra: dict[str, str] | None = None, programs: Iterable[Path] 
             entry = tarfile.TarInfo(folder)
             entry.type, entry.mode = tarfile.DIRTYPE, mode
             tar.addfile(entry)
-        files = {"etc/passwd": "root:x:0:0:root:/root:/bin/sh\n", "etc/group": "root:x:0:\n", **(extra or {})}
-        for name, text in files.items():
+        texts = {"etc/passwd": "root:x:0:0:root:/root:/bin/sh\n", "etc/group": "root:x:0:\n", **(extra or {})}
+        for name, text in texts.items():
             entry = tarfile.TarInfo(name)
             entry.size = len(text.encode())
+            entry.mode = 0o755 if text.startswith("#!") else 0o644
             tar.addfile(entry, io.BytesIO(text.encode()))
     return archive.getvalue()
 
@@ -52,9 +66,9 @@ class Storage:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._state().mkdir(parents=True)
+        self.state.mkdir(parents=True)
         # Until a node writes its own.
-        (self._state() / "containers.conf").write_text(
+        (self.state / "containers.conf").write_text(
             '[engine]\ncgroup_manager = "cgroupfs"\nevents_logger = "none"\nlock_type = "file"\nruntime = "runc"\n'
         )
 
@@ -67,21 +81,22 @@ class Storage:
                 "--root",
                 str(self.folder / "root"),
                 "--runroot",
-                str(self._state() / "run"),
+                str(self.state / "run"),
                 "--tmpdir",
-                str(self._state() / "libpod"),
+                str(self.state / "libpod"),
                 "--storage-driver",
                 "overlay",
                 *words,
             ],
             input=stdin,
             capture_output=True,
-            env={**(environment or os.environ), "CONTAINERS_CONF": str(self._state() / "containers.conf")},
+            env={**(environment or os.environ), "CONTAINERS_CONF": str(self.state / "containers.conf")},
             check=True,
             timeout=60,
         )
 
-    def _state(self) -> Path:
+    @property
+    def state(self) -> Path:
         return Path("/run/gyre-containers") / hashlib.sha256(str(self.folder).encode()).hexdigest()[:16]
 
     def add(self, name: str, files: bytes, changes: Iterable[str] = ()) -> None:
@@ -107,7 +122,7 @@ class Storage:
         for name in self.containers():
             self.podman("rm", "--force", "--time", "0", name)
         shutil.rmtree(self.folder)
-        shutil.rmtree(self._state())
+        shutil.rmtree(self.state)
 
 
 def why_no_podman() -> str:

@@ -23,12 +23,13 @@ LONGEST_START_SECONDS = 30
 
 @dataclass
 class SshCluster:
-    """`config`: of ssh, which knows the hosts by `names`."""
+    """`config`: of ssh, which knows the hosts by `names`. `variables`: that logins have there."""
 
     folder: Path
     names: list[str]
     ports: dict[str, int]
     config: Path
+    variables: dict[str, str] = field(default_factory=dict)
     servers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def local(self, name: str) -> Path:
@@ -48,12 +49,13 @@ class SshCluster:
 
     def start(self, name: str) -> None:
         number = self.names.index(name)
+        variables = {"XDG_CACHE_HOME": str(self.folder / "local" / "cache"), **self.variables}
         settings = [
             f"ListenAddress 127.0.0.{2 + number}:{self.ports[name]}",
             f"HostKey {self.folder / f'host-{name}'}",
             f"AuthorizedKeysFile {self.folder / 'authorized'}",
             f"PidFile {self.folder / f'{name}.pid'}",
-            f"SetEnv XDG_CACHE_HOME={self.folder / 'local' / 'cache'}",
+            "SetEnv " + " ".join(f"{variable}={value}" for variable, value in variables.items()),
             "UsePAM no",
             "StrictModes no",
             "PasswordAuthentication no",
@@ -81,7 +83,7 @@ class SshCluster:
 
 
 @contextlib.contextmanager
-def ssh_cluster(folder: Path, hosts: int) -> Iterator[SshCluster]:
+def ssh_cluster(folder: Path, hosts: int, variables: dict[str, str] | None = None) -> Iterator[SshCluster]:
     folder.mkdir(exist_ok=True)
     folder.chmod(0o755)
     (folder / "local").mkdir()
@@ -89,7 +91,7 @@ def ssh_cluster(folder: Path, hosts: int) -> Iterator[SshCluster]:
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "client")], check=True)
     shutil.copy(folder / "client.pub", folder / "authorized")
     (folder / "authorized").chmod(0o600)
-    cluster = SshCluster(folder, names, {name: free_port() for name in names}, folder / "ssh_config")
+    cluster = SshCluster(folder, names, {name: free_port() for name in names}, folder / "ssh_config", variables or {})
     lines = []
     for number, name in enumerate(names):
         lines += [f"Host {name}", f"  HostName 127.0.0.{2 + number}", f"  Port {cluster.ports[name]}"]

@@ -96,6 +96,12 @@ std::vector<std::string> runtime_environment(const std::vector<std::string>& env
 std::unique_ptr<ContainerRuntime> find_runtime(const std::filesystem::path& storage,
                                                const std::vector<std::string>& environment);
 
+/// As ContainerRuntime::digest_of(), asked from a machine that need not be able to run containers. `folder`: for a file
+/// with the password, which only we can read and which goes with the call. Nothing for "localhost/…", which no registry
+/// has.
+std::optional<std::string> digest_in_registry(const ImageName& name, const std::filesystem::path& folder,
+                                              const std::vector<std::string>& environment);
+
 /// "16gb", "64m", as docker takes them. Error(kInvalidArgument).
 std::uint64_t bytes_of_size(const std::string& size);
 

@@ -145,16 +145,17 @@ Image Podman::local_image(const ImageName& name) {
   return own;
 }
 
-std::optional<std::string> Podman::digest_of(const ImageName& name) {
-  if (!local_image(name).id.empty()) return std::nullopt;
+std::optional<std::string> digest_in_registry(const ImageName& name, const fs::path& folder,
+                                              const std::vector<std::string>& environment) {
   const std::string full = internal::full_name(name);
-  const CredentialsFile credentials(state_, name);
+  if (internal::registry_of(full) == "localhost") return std::nullopt;
+  const CredentialsFile credentials(folder, name);
   const std::size_t at = full.find('@');  // Then it says already what the registry will.
   const std::string place = at == std::string::npos ? full : internal::with_digest(full, full.substr(at + 1));
   std::vector<std::string> argv = internal::digest_arguments(place, credentials.path());
   internal::ProgramOutput answer;
   try {
-    answer = internal::run_program(argv, environment_, Deadline::after(kLongestQuestion), {});
+    answer = internal::run_program(argv, environment, Deadline::after(kLongestQuestion), {});
   } catch (const SpawnError&) {
     throw Error(ErrorCode::kIo,
                 "this machine has no skopeo, which asks registries for digests (`apt-get install skopeo`)");
@@ -166,6 +167,11 @@ std::optional<std::string> Podman::digest_of(const ImageName& name) {
   words >> digest >> architecture;
   check_architecture(full, architecture);
   return digest;
+}
+
+std::optional<std::string> Podman::digest_of(const ImageName& name) {
+  if (!local_image(name).id.empty()) return std::nullopt;
+  return digest_in_registry(name, state_, environment_);
 }
 
 Image Podman::fetch(const ImageName& name, const Interruption& interruption) {

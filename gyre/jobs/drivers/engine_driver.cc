@@ -18,11 +18,14 @@
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
 #include "gyre/base/secret_key.h"
+#include "gyre/jobs/containers/container_runtime.h"
 #include "gyre/jobs/drivers/internal/engine_queue.h"
 #include "gyre/jobs/drivers/internal/home.h"
 #include "gyre/jobs/drivers/internal/orders.h"
 #include "gyre/jobs/drivers/internal/service_place.h"
 #include "gyre/jobs/drivers/internal/strays.h"
+#include "gyre/jobs/node/container.h"
+#include "gyre/jobs/node/job_environment.h"
 #include "gyre/jobs/orders/node_report.h"
 #include "gyre/jobs/resources/job_end.h"
 
@@ -439,6 +442,13 @@ void EngineDriver::check(const spec::ClusterSpec& /*cluster*/) const {
     all += fmt::format("{}{} ({})", all.empty() ? "" : "; ", missing.what, missing.remedy);
   }
   if (!all.empty()) throw Error(ErrorCode::kInvalidArgument, all);
+}
+std::optional<std::string> EngineDriver::image_digest(const spec::JobSpec& job,
+                                                      const spec::ClusterSpec& cluster) const {
+  if (!job.container_settings || cluster.gyre.containers != spec::Containers::kContainer) return std::nullopt;
+  const std::vector<std::string> environment =
+      containers::runtime_environment(node::as_entries(work_->options().environment));
+  return containers::digest_in_registry(node::image_of(*job.container_settings), work_->options().folder, environment);
 }
 WorkOrder EngineDriver::completed(WorkOrder order) const { return work_->completed(std::move(order)); }
 node::NodeFolders EngineDriver::folders(const WorkOrder& order) const {

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -28,6 +29,8 @@ class EngineDriver : public Driver {
   orders::NodePlace place(const std::string& node, std::int64_t number) const override;
   /// Error(kInvalidArgument) says all that NodeEngine::check() finds missing.
   void check(const spec::ClusterSpec& cluster) const override;
+  /// As the service's own machine is answered by the image's registry.
+  std::optional<std::string> image_digest(const spec::JobSpec& job, const spec::ClusterSpec& cluster) const override;
   WorkOrder completed(WorkOrder order) const override;
   node::NodeFolders folders(const WorkOrder& order) const override;
   int most_nodes() const override;

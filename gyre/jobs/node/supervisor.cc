@@ -19,8 +19,10 @@
 #include "gyre/base/error.h"
 #include "gyre/base/process.h"
 #include "gyre/base/process_stat.h"
+#include "gyre/jobs/node/internal/attempt_container.h"
 #include "gyre/jobs/node/lost_node.h"
 #include "gyre/jobs/node/mounts.h"
+#include "gyre/jobs/node/strays.h"
 
 namespace gyre::jobs::node {
 
@@ -34,6 +36,7 @@ constexpr int kShortestPauseMs = 50;
 constexpr int kLongestPauseMs = 2'000;
 constexpr std::chrono::seconds kLongLife{10};  // Of a node program after which the next death is the first again.
 constexpr std::chrono::seconds kLongestEnd{20};
+constexpr std::chrono::seconds kLongestRemoval{10};
 
 std::vector<pid_t> children() {
   std::vector<pid_t> found;
@@ -66,6 +69,22 @@ void kill_descendants() {
     }
     ::poll(nullptr, 0, 10);
   }
+}
+
+/// What podman leaves with a container, which removes it when its first process has ended.
+void await_children() {
+  const Deadline deadline = Deadline::after(kLongestRemoval);
+  while (!deadline.passed() && !children().empty()) {
+    while (::waitpid(-1, nullptr, WNOHANG) > 0) {
+    }
+    ::poll(nullptr, 0, 10);
+  }
+}
+
+/// Whether the attempt in hand has, or may have, a container.
+bool has_container(const fs::path& root) {
+  const auto order = order_in_hand(root);
+  return order && internal::runs_in_container(*order);
 }
 
 /// Those that were left to us; the node program itself is its Process's.
@@ -138,8 +157,12 @@ class Supervisor {
 int supervise(const SupervisorOptions& options, int stop_fd) {
   if (::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0) throw system_error("cannot become a subreaper", errno);
   const int code = Supervisor(options, stop_fd).run();
-  // First by their sockets: processes of another user's that have left our tree are found so, too.
-  if (code != 0) abandon_attempt(options.root);
+  if (code != 0) {
+    const bool contained = has_container(options.root);
+    // First by their sockets: processes of another user's that have left our tree are found so, too.
+    abandon_attempt(options.root);
+    if (contained) await_children();
+  }
   kill_descendants();
   remove_root(options);
   return code;

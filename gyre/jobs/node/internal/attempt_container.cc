@@ -52,6 +52,11 @@ ContainerDoor AttemptContainer::door() const {
   return {attempt_program(options_.gyre_program), folders_.socket("hold")};
 }
 
+/// Nodes of one machine may have the same path, in mount namespaces of their own.
+std::string AttemptContainer::node_label() const {
+  return fmt::format("{} {}", order_.here().id, options_.root.string());
+}
+
 /// All of them under the paths that they have outside.
 std::vector<BindMount> AttemptContainer::places() const {
   std::vector<BindMount> mounts = {{options_.root, options_.root}};
@@ -69,7 +74,7 @@ containers::Container AttemptContainer::description(const containers::Image& ima
   containers::Container container;
   container.name = name_;
   container.image_id = image.id;
-  container.labels = {{kNodeLabel, options_.root.string()}, {kAttemptLabel, order_.attempt}};
+  container.labels = {{kNodeLabel, node_label()}, {kAttemptLabel, order_.attempt}};
   container.root = options_.user->id;
   container.mounts = places();
   for (BindMount& mount : containers::program_mounts(program)) container.mounts.push_back(std::move(mount));
@@ -91,10 +96,11 @@ void AttemptContainer::start(const containers::Interruption& interruption,
   try {
     if (!options_.user || options_.mounts != MountMethod::kBind) {
       throw Error(ErrorCode::kUnsupported,
-                  "the server must run as root, on a machine that lets it mount folders; start it so, or run such "
-                  "jobs on the host (`gyre cluster create --containers-on-host`)");
+                  "Gyre must be root on it, and be allowed to mount folders: by a server that root runs, or, on hosts "
+                  "with ssh, by logging in as root; or run such jobs on the host (`gyre cluster create "
+                  "--containers-on-host`)");
     }
-    for (const std::string& left : runtime().with_label(kNodeLabel, options_.root.string())) runtime().remove(left);
+    for (const std::string& left : runtime().with_label(kNodeLabel, node_label())) runtime().remove(left);
     const spec::ContainerSettings& settings = *order_.job.container_settings;
     if (!settings.digest.empty()) say(fmt::format("node {}: fetches the image {}", node, settings.image));
     const containers::Image image = runtime().fetch(image_of(settings), interruption);

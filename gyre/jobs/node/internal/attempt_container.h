@@ -41,6 +41,7 @@ class AttemptContainer {
   bool can_be();
   containers::Container description(const containers::Image& image) const;
   std::vector<containers::BindMount> places() const;
+  std::string node_label() const;
   /// A sentence for each limit that the container lacks.
   std::vector<std::string> missing_limits();
 

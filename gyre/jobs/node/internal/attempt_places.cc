@@ -139,10 +139,11 @@ void AttemptPlaces::make() const {
 
 void AttemptPlaces::write_programs() const {
   // The real way to other nodes; mpirun and `gyre run` are pointed to it, and scripts find it on their PATH.
-  const std::string program =
-      runs_in_container(order_) ? containers::kProgramInContainer : attempt_program(options_.gyre_program);
+  const bool inside = runs_in_container(order_);
+  const std::string gyre = inside ? containers::kProgramInContainer : options_.gyre_program;
+  const std::string program = inside ? gyre : attempt_program(gyre);
   write_program(folders_.programs() / "ssh", fmt::format("'{}' agent-shell --", program));
-  write_program(folders_.fallbacks() / "horovodrun", fmt::format("'{}' run --horovod-compat", options_.gyre_program));
+  write_program(folders_.fallbacks() / "horovodrun", fmt::format("'{}' run --horovod-compat", gyre));
 }
 
 void AttemptPlaces::make_mounts(const std::vector<Mount>& mounts, const char* owner, const fs::path& root) const {

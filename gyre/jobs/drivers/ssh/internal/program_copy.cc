@@ -41,7 +41,7 @@ ProgramArchive make_program_archive(const fs::path& program, const fs::path& fol
   fs::create_directories(staged / "bin/lib");
   // Where the programs look for what stands in for Horovod: without Gyre's Python package that is nothing.
   fs::create_directories(staged / "gyre/_horovod_shim");
-  for (const char* name : {"gyre", "gyre-node"}) {
+  for (const char* name : {"gyre", "gyre-node", "gyre-node-contained"}) {
     for (const containers::BindMount& mount : containers::program_mounts(fs::path(program).replace_filename(name))) {
       const std::string file = fs::path(mount.target).filename();
       if (mount.target == containers::kProgramInContainer) {

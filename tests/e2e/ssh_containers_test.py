@@ -1,0 +1,220 @@
+"""Jobs in containers on hosts that a job server reaches by ssh: real sshd and podman, and a private registry."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from article_job import ARTICLE, SCRIPTS, make_scripts_folder
+from images import Storage, busybox_files, why_no_podman
+from job_server import JobServer
+from registry import PASSWORD, USER, registry
+from running_job import wait_until
+from ssh_cluster import SshCluster, ssh_cluster
+
+pytestmark = [pytest.mark.needs_root, pytest.mark.needs_programs("sshd", "ssh", "ssh-keygen", "podman", "runc")]
+
+SHARE = "$AZ_BATCHAI_MOUNT_ROOT/external"
+BASHRC = "case $- in *i*) ;; *) return ;; esac\nexport WORLD=bashrc PATH=/opt/world:$PATH\n"
+MPI_PACKAGES = ("openmpi-bin", "openmpi-common", "libopenmpi3", "libpmix2", "libhwloc15", "libhwloc-plugins")
+
+
+@dataclass
+class Lab:
+    """Two hosts that share this machine's podman, and a server with them as its cluster `lab`."""
+
+    hosts: SshCluster
+    server: JobServer
+    storage: Storage  # Of the hosts.
+    maker: Storage  # Of images for the registry.
+    registry: str
+    certificate: Path
+
+    def push(self, image: str) -> bool:
+        return self.maker.push(image, f"{self.registry}/{image}", f"{USER}:{PASSWORD}", self.certificate)
+
+    def container(self, image: str, **settings: Any) -> dict[str, Any]:
+        credentials = {"username": USER, "password": PASSWORD}
+        source = {"serverUrl": self.registry, "image": image, "credentials": credentials}
+        return {"imageSourceRegistry": source, **settings}
+
+    def submit(self, name: str, line: str, **more: Any) -> None:
+        """The line is a rank on each host."""
+        properties = {
+            "nodeCount": len(self.hosts.names),
+            "gyreSettings": {"program": ["sh", "-c", line]},
+            "stdOutErrPathPrefix": SHARE,
+            "containerSettings": self.container("team/train:1"),
+            **more,
+        }
+        file = self.server.job_file(properties, f"{name}.json")
+        self.server.ok("job", "submit", str(file), "--cluster", "lab", "--name", name)
+
+    def roots(self) -> list[Path]:
+        return [path for host in self.hosts.names for path in self.hosts.local(host).glob("gyre-*")]
+
+    def expect_nothing_left(self) -> None:
+        wait_until("the hosts are clean", lambda: self.roots() == [])
+        wait_until("no container is left", lambda: self.storage.containers() == [])
+
+
+@pytest.fixture(scope="module")
+def lab(gyre: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A short folder that the jobs' user may enter. The hosts have a storage without any image; what the registry has
+    was made in another one."""
+    reason = why_no_podman()
+    assert not reason, reason
+    folder = Path(tempfile.mkdtemp(prefix="gyre-ssh-"))
+    place = tmp_path_factory.mktemp("registry")
+    server = JobServer(gyre, tmp_path_factory.mktemp("server"))
+    maker, storage = Storage(folder / "maker"), Storage(folder / "containers")
+    try:
+        with registry(place) as (name, certificate):
+            variables = {"GYRE_CONTAINERS": str(storage.folder), "SSL_CERT_FILE": str(certificate)}
+            with ssh_cluster(folder / "hosts", hosts=2, variables=variables) as hosts:
+                lab = Lab(hosts, server, storage, maker, name, certificate)
+                maker.add("team/train:1", busybox_files({"etc/of-image": "made for a test\n"}))
+                wait_until("the registry takes an image", lambda: lab.push("team/train:1"))
+                server.environment["SSL_CERT_FILE"] = str(certificate)
+                server.start()
+                server.ok("cluster", "create", "lab", "-f", str(write_cluster(hosts, server)), "--target", "2")
+                yield lab
+                server.close()
+    finally:
+        server.close()
+        for each in (maker, storage):
+            each.remove()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def write_cluster(hosts: SshCluster, server: JobServer) -> Path:
+    settings = {
+        "driver": "ssh",
+        "driverOptions": {
+            "hosts": ", ".join(hosts.names),
+            "host_keys": ", ".join(f"{name} {hosts.fingerprint(name)}" for name in hosts.names),
+            "ssh_config": str(hosts.config),
+            "node_folder": str(hosts.folder / "local"),
+            "address": "127.0.0.1",
+            "lease_seconds": "5",
+        },
+        "mounts": {"external": str(server.share)},
+    }
+    file = server.tmp_path / "cluster.json"
+    file.write_text(json.dumps({"properties": {"gyreSettings": settings}}))
+    return file
+
+
+def test_a_job_runs_in_a_container_on_each_host_and_leaves_nothing(lab: Lab) -> None:
+    """The image comes from a private registry, by its digest, and the container's root is the job's account outside."""
+    line = f'echo "$(cat /etc/of-image /prepared)"; echo x > "{SHARE}/of-$AZ_BATCH_NODE_ID"'
+    lab.submit("inside", line, jobPreparation={"commandLine": "id -u > /prepared && chown 7 /prepared"})
+    code = lab.server.verb("job", "wait", "inside").returncode
+    events, logs = lab.server.ok("job", "events", "inside"), lab.server.ok("job", "logs", "inside")
+    assert code == 0, events + logs
+    shown = lab.server.json("job", "show", "inside")["properties"]["containerSettings"]["imageSourceRegistry"]
+    place = f"the job runs in a container of {lab.registry}/team/train:1@{shown['digest']}"
+    assert events.count(place) == 2, events
+    made = list(lab.server.share.glob("of-*"))
+    assert [file.stat().st_uid == 0 for file in made] == [False, False]
+    assert logs.count("made for a test") == 2, logs
+    assert logs.count("] 0\n") == 2, logs
+    assert PASSWORD not in events + logs
+    assert list(lab.storage.state.glob("credentials-*")) == []
+    lab.expect_nothing_left()
+
+
+def test_a_container_goes_with_its_job_however_that_ends(lab: Lab) -> None:
+    """It is cancelled; or the supervisor of a host is asked to end, as for a node that is given up."""
+    for name in ("cancelled", "given-up"):
+        lab.submit(name, f'mkdir -p "{SHARE}/{name}-$AZ_BATCH_NODE_ID"; sleep 1000')
+        wait_until("the job runs", lambda name=name: len(list(lab.server.share.glob(f"{name}-*"))) == 2)  # type: ignore[misc]
+        assert len(lab.storage.containers()) == 2
+        if name == "given-up":
+            supervisor = next(root for root in lab.roots()) / "supervisor.pid"
+            os.kill(int(supervisor.read_text()), signal.SIGTERM)
+            wait_until("its container is gone", lambda: len(lab.storage.containers()) < 2)
+        lab.server.ok("job", "stop", name)
+        assert lab.server.verb("job", "wait", name).returncode != 0
+        lab.expect_nothing_left()
+
+
+def test_a_job_whose_container_is_killed_says_so(lab: Lab) -> None:
+    lab.submit("killed", f'mkdir -p "{SHARE}/killed-$AZ_BATCH_NODE_ID"; sleep 1000')
+    wait_until("the job runs", lambda: len(list(lab.server.share.glob("killed-*"))) == 2)
+    lab.storage.podman("kill", lab.storage.containers()[0])
+    wait_until("it says so", lambda: "the job's container on node" in lab.server.ok("job", "events", "killed"))
+    lab.server.ok("job", "stop", "killed")
+    lab.server.verb("job", "wait", "killed")
+    lab.expect_nothing_left()
+
+
+PREPARATION = """set -e
+[ "$(id -u)" = 0 ]
+echo "prepared by root on $AZ_BATCH_NODE_ID" > /usr/lib/prepared
+chown 7:7 /usr/lib/prepared
+"""
+# The line of the article's script, with the options by which it chooses its network.
+TRAINING = """
+hosts=${AZ_BATCH_HOST_LIST//,/:$PROCESSES_PER_NODE,}:$PROCESSES_PER_NODE
+mpirun -np $((NUM_NODES * PROCESSES_PER_NODE)) -H "$hosts" --oversubscribe -bind-to none -map-by slot \
+  --allow-run-as-root -x HOROVOD_TIMELINE -x PATH -x WORLD -mca pml ob1 -mca btl ^openib \
+  cifar10 --data-dir "$AZ_BATCHAI_INPUT_DATASET" --model-dir "$AZ_BATCHAI_OUTPUT_MODEL" \
+  --batch-size 64 --epochs 5 --verbose 1
+"""
+TRAINER = """#!/bin/bash
+rank=$OMPI_COMM_WORLD_RANK
+echo "rank $rank of $OMPI_COMM_WORLD_SIZE with $WORLD, $(cat /usr/lib/prepared), $(ls "$2")"
+[ "$rank" != 0 ] || { echo weights > "$4/checkpoint" && echo "[]" > "$HOROVOD_TIMELINE"; }
+"""
+
+
+def test_the_articles_job_runs_in_an_image_of_a_private_registry_on_two_hosts(lab: Lab, tmp_path: Path) -> None:
+    """Its preparation is root in the container, its image has its world in ~/.bashrc, and its line calls mpirun."""
+    world = {
+        "root/.bashrc": BASHRC,
+        "opt/world/mpirun": '#!/bin/bash\nexec mpirun.openmpi "$@"\n',
+        "opt/world/cifar10": TRAINER,
+    }
+    lab.maker.add("team/article:1", busybox_files(world, [Path("/bin/bash")], MPI_PACKAGES))
+    lab.push("team/article:1")
+    scripts = lab.server.share / SCRIPTS
+    make_scripts_folder(lab.server.share)
+    for name, text in (("job-prep.sh", PREPARATION), ("run-cifar10.sh", TRAINING)):
+        (scripts / name).write_text(f"#!/bin/bash\n{text}")
+        (scripts / name).chmod(0o755)
+    (scripts / "data/cifar-10-batches-py").mkdir(parents=True)
+    (scripts / "data/cifar-10-batches-py/data_batch_1").touch()
+    file = tmp_path / "job.json"
+    file.write_text(articles_job_in(lab.container("team/article:1", readBashrc=True)))
+    followed = lab.server.ok("job", "submit", str(file), "--cluster", "lab", "--name", "article", "--follow")
+    said = sorted(line.split() for line in followed.splitlines())
+    assert [" ".join(words[:-2]) for words in said] == [
+        f"rank {rank} of 8 with bashrc, prepared by root on" for rank in range(8)
+    ], followed
+    assert {words[-1] for words in said} == {"data_batch_1"}
+    placed = [words[-2] for words in said]
+    assert len(set(placed[:4])) == len(set(placed[4:])) == 1
+    assert placed[0] != placed[4]
+    (checkpoint,) = scripts.glob("**/models/checkpoint")
+    (timeline,) = scripts.glob("**/timelines/timeline.json")
+    assert checkpoint.read_text() == "weights\n"
+    assert checkpoint.stat().st_uid == timeline.stat().st_uid != 0
+    lab.expect_nothing_left()
+
+
+def articles_job_in(container: dict[str, Any]) -> str:
+    """The published file, byte for byte, but for its containerSettings."""
+    text = ARTICLE.read_text()
+    begin = text.index("{", text.index('"containerSettings"'))
+    end = text.index(',\n        "jobPreparation"')
+    assert json.loads(text[begin:end]) == {"imageSourceRegistry": {"image": "tensorflow/tensorflow:1.6.0-gpu"}}
+    return text[:begin] + json.dumps(container) + text[end:]
