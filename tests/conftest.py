@@ -33,6 +33,7 @@ TOGETHER = (
     "tests/e2e/params_python_test.py",
     "tests/e2e/run_as_others_test.py",
     "tests/e2e/slurm_driver_test.py",
+    "tests/e2e/ssh_containers_test.py",
     "tests/e2e/ssh_driver_test.py",
     "tests/e2e/wheel_test.py",
 )
@@ -56,6 +57,7 @@ WAITING = (
     "tests/e2e/run_staging_test.py",
     "tests/e2e/server_test.py",
     "tests/e2e/slurm_driver_test.py",
+    "tests/e2e/ssh_containers_test.py",
     "tests/e2e/ssh_driver_test.py",
     "tests/e2e/stage_test.py",
     "tests/e2e/store_mount_test.py",
