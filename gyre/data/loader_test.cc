@@ -453,15 +453,16 @@ TEST(Loader, fields_that_the_records_lack_are_an_error_before_anything_starts) {
 TEST(Loader, what_is_done_meanwhile_may_end_the_wait) {
   RecordFiles files;
   files.add(4);
+  files.add(4);
   std::atomic<bool> open{false};
-  const auto slow = [&open](const std::string& name) {
-    while (!open) std::this_thread::yield();
+  std::atomic<int> opened{0};
+  // One file is opened before the epoch, and stays open; the batch needs both.
+  const auto slow = [&open, &opened](const std::string& name) {
+    for (const bool waits = opened++ > 0; waits && !open;) std::this_thread::yield();
     return open_local_file(name);
   };
-  open = true;
   const auto set = std::make_shared<RecordSet>(files.names(), slow, RecordSetOptions{.records_per_file = 4});
-  Loader loader(set, kFields, options_of(2, 1));
-  open = false;
+  Loader loader(set, kFields, options_of(8, 1));
   loader.start_epoch(0);
   EXPECT_THROW(static_cast<void>(loader.next([] { throw Error(ErrorCode::kShutDown, "Ctrl-C"); })), Error);
   open = true;

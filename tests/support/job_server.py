@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from process_tree import TEST_VARIABLE
+
 LONGEST_START_SECONDS = 60
 LONGEST_VERB_SECONDS = 120
 LISTENS = re.compile(r"listens on ([^;]+);")
@@ -49,6 +51,8 @@ class JobServer:
             "PATH": f"{gyre.parent}:{os.environ['PATH']}",
             "HOME": str(tmp_path),
             "XDG_CONFIG_HOME": str(tmp_path / "config"),
+            # Whose it is, also when a test starts it again.
+            TEST_VARIABLE: os.environ.get(TEST_VARIABLE, ""),
         }
         self.prefix = own_accounts(tmp_path, self.accounts) if accounts else []
         if run_as:

@@ -17,6 +17,7 @@ from contextlib import suppress
 
 import pytest
 from process_tree import (
+    TEST_VARIABLE,
     all_processes,
     children_of,
     command_of,
@@ -27,7 +28,6 @@ from process_tree import (
 )
 from xdist.workermanage import WorkerController
 
-VARIABLE = "GYRE_TEST_ITEM"
 # This process: as xdist calls it, which starts several.
 OWNER = ".".join([*(os.environ.get(f"PYTEST_XDIST_{name}", "") for name in ("TESTRUNUID", "WORKER")), str(os.getpid())])
 # Python's own, which ends with the tests' process.
@@ -56,7 +56,7 @@ class Leftovers:
 
     def _mark(self, name: str) -> None:
         self._marker = f"{OWNER}.{name}"
-        os.environ[VARIABLE] = self._marker
+        os.environ[TEST_VARIABLE] = self._marker
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self) -> Generator[None, object, object]:
@@ -73,7 +73,7 @@ class Leftovers:
         try:
             return (yield)
         finally:
-            self._marker = os.environ[VARIABLE] = marker
+            self._marker = os.environ[TEST_VARIABLE] = marker
             self._shared_children |= children_of(os.getpid()) - children
             self._shared_ports |= listening_ports(os.getpid()) - ports
 
@@ -95,13 +95,18 @@ class Leftovers:
 
     def _of_this_test(self) -> set[int]:
         added = children_of(os.getpid()) - self._children - self._shared_children
-        marked = {pid for pid in all_processes() - self._processes if variable_of(pid, VARIABLE) == self._marker}
+        marked = {pid for pid in all_processes() - self._processes if variable_of(pid, TEST_VARIABLE) == self._marker}
         found = {pid for pid in marked.union(with_descendants(added)) if is_alive(pid)}
-        return {pid for pid in found if OF_MULTIPROCESSING not in command_of(pid)}
+        # A test may start a fixture's process again.
+        own = {pid for pid in found if variable_of(pid, TEST_VARIABLE) not in self._fixture_markers()}
+        return {pid for pid in own if OF_MULTIPROCESSING not in command_of(pid)}
+
+    def _fixture_markers(self) -> set[str]:
+        return {f"{OWNER}.{name}" for name in self._fixtures}
 
     def _of_fixtures(self) -> set[int]:
-        markers = {f"{OWNER}.{name}" for name in self._fixtures}
-        marked = {pid for pid in all_processes() if variable_of(pid, VARIABLE) in markers}
+        markers = self._fixture_markers()
+        marked = {pid for pid in all_processes() if variable_of(pid, TEST_VARIABLE) in markers}
         return {pid for pid in marked.union(with_descendants(self._shared_children)) if is_alive(pid)}
 
     def _left(self, processes: Callable[[], set[int]], ports: set[int]) -> list[str]:
@@ -133,7 +138,7 @@ def pytest_testnodedown(node: WorkerController, error: object) -> None:
     """A process of xdist that has crashed has ended nothing of its own; in pytest's own process."""
     owner = f"{node.workerinput['testrunuid']}.{node.gateway.id}."
     for pid in all_processes() if error else ():
-        if variable_of(pid, VARIABLE).startswith(owner):
+        if variable_of(pid, TEST_VARIABLE).startswith(owner):
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
 

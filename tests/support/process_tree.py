@@ -9,6 +9,8 @@ from pathlib import Path
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 LISTENING = "0A"
+# Says to which test, or to which fixture of several, a process belongs (leftovers.py).
+TEST_VARIABLE = "GYRE_TEST_ITEM"
 
 
 def children_of(pid: int) -> set[int]:

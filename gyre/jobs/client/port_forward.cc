@@ -65,7 +65,7 @@ class Pump {
 
   void take() {
     std::string bytes;
-    if (!tunnel_.read(bytes)) throw Error(ErrorCode::kPeerLost, "the service has closed the connection; try again");
+    if (!tunnel_.read(bytes)) throw Error(ErrorCode::kPeerLost, "no end was announced");
     parser_.append(as_bytes(bytes));
     while (const auto message = parser_.next()) {
       const orders::StreamMessage part = orders::stream_message_from(*message);
@@ -132,7 +132,13 @@ class Pump {
 }  // namespace
 
 std::string pass_on(net::http::ClientTunnel& tunnel, const UniqueFd& socket, int stop_fd) {
-  return Pump(tunnel, socket, stop_fd).run();
+  try {
+    return Pump(tunnel, socket, stop_fd).run();
+  } catch (const Error& error) {
+    // A service that is killed closes the connection, or resets it where it had not read everything.
+    if (error.code() != ErrorCode::kPeerLost) throw;
+    return "the service has closed the connection; try again";
+  }
 }
 
 PortForward::PortForward(ForwardOptions options) : options_(std::move(options)) {
