@@ -185,8 +185,10 @@ int JobConsole::show_until_end(const JobName& place, JobView& view, const std::f
 }
 
 int JobConsole::follow(const JobName& place) {
-  JobView view(cli::live_options_from_environment());
   std::optional<Interrupts> interrupts;
+  JobView view(cli::live_options_from_environment(), verb_, [&] {
+    if (interrupts) interrupts->look();
+  });
   if (signals_) {
     interrupts.emplace(*signals_, verb_, shown_place(place), view, [&] {
       remote_.session(environment_, kStopPatience).post(jobs::client::below(path_of(place), "terminate"));

@@ -53,7 +53,7 @@ Examples:
   gyre job logs train-1 --file execution.log)";
 
 int show_logs(const FileOptions& options, const Environment& environment) {
-  JobView view(cli::live_options_from_environment());
+  JobView view(cli::live_options_from_environment(), "gyre job logs");
   Session session = options.job.remote.session(
       environment, options.follow ? kPatience : std::chrono::milliseconds(0), [&] { view.tick(); },
       [&](const std::string& line) { view.say(line); });

@@ -76,7 +76,7 @@ class Console {
       : service_(service),
         name_(std::move(name)),
         quiet_(quiet),
-        view_(quiet ? cli::LiveOptions() : cli::live_options_from_environment()),
+        view_(quiet ? cli::LiveOptions() : cli::live_options_from_environment(), "gyre job run"),
         logs_([this] { return log_folder(); }, [this] { return service_.files_are_complete(name_); }) {}
 
   jobs::resources::Job follow(EndSignals& signals) {

@@ -160,7 +160,7 @@ void show_last_lines(Session& session, const JobName& job) {
 
 int wait_for_job(const JobOptions& options, bool quiet, const Environment& environment) {
   const std::string where = "gyre job wait";
-  JobView view(cli::live_options_from_environment());
+  JobView view(cli::live_options_from_environment(), where);
   try {
     Session session = options.remote.session(
         environment, kPatience, [&] { view.tick(); }, [&](const std::string& line) { view.say(line); });

@@ -1,10 +1,14 @@
 #include "apps/gyre/job_view.h"
 
 #include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <optional>
 
 #include "apps/gyre/job_place.h"
 #include "gyre/base/error.h"
@@ -15,6 +19,8 @@ namespace gyre::app {
 namespace {
 
 constexpr std::chrono::seconds kBetweenLooks{1};
+constexpr std::chrono::seconds kLongestFull{60};
+constexpr int kBetweenTriesMs = 100;
 
 }  // namespace
 
@@ -37,8 +43,32 @@ void JobView::tick() {
 }
 
 void JobView::show_log(jobs::client::LogStream stream, std::string_view text) {
-  if (!block_.draws()) return app::show_log(stream, text);
-  write(stream, text);
+  if (block_.draws() || stream != jobs::client::LogStream::kOut) return write(stream, text);
+  write_to_stdout(text);
+}
+
+void JobView::write_to_stdout(std::string_view text) {
+  std::optional<Deadline> room;  // Since the disk is full.
+  while (!text.empty()) {
+    const ssize_t count = ::write(STDOUT_FILENO, text.data(), text.size());
+    const int error = count < 0 ? errno : 0;
+    if (count > 0) {
+      text.remove_prefix(static_cast<std::size_t>(count));
+      room.reset();
+    }
+    if (count >= 0 || error == EINTR) continue;
+    const bool is_full = error == ENOSPC || error == EDQUOT;
+    if ((!is_full && error != EAGAIN) || (room && room->passed())) throw system_error("cannot write to stdout", error);
+    if (is_full && !room) {
+      room = Deadline::after(kLongestFull);
+      say(system_error(fmt::format("{}: cannot write the job's output to stdout; it is tried again for up to {} s",
+                                   verb_, kLongestFull.count()),
+                       error)
+              .what());
+    }
+    meanwhile_();
+    ::poll(nullptr, 0, kBetweenTriesMs);
+  }
 }
 
 void JobView::write(jobs::client::LogStream stream, std::string_view text) {

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "apps/gyre/remote.h"
@@ -21,14 +22,19 @@ class JobView {
   /// Asks how the job is.
   using Look = std::function<jobs::client::JobGlance()>;
 
-  explicit JobView(const cli::LiveOptions& options) : block_(options) {}
+  /// `verb`: how its own messages begin ("gyre run"); `meanwhile`: called ten times a second while stdout has no room;
+  /// may throw to end that.
+  JobView(
+      const cli::LiveOptions& options, std::string verb, std::function<void()> meanwhile = [] {})
+      : block_(options), verb_(std::move(verb)), meanwhile_(std::move(meanwhile)) {}
 
   bool draws() const { return block_.draws(); }
   /// From now on. Where the block does not draw, nobody is asked. `name`: for failures to ask.
   void watch(std::string name, Look look);
   /// Looks again where it is time to.
   void tick();
-  /// For LogTail. Error(kIo) where stdout cannot be written.
+  /// For LogTail. As `gyre run` does with the output of its ranks, it tries again for a minute while the disk under
+  /// stdout is full, and says so. Error(kIo) where stdout cannot be written.
   void show_log(jobs::client::LogStream stream, std::string_view text);
   /// The same, which goes on all the same.
   void write(jobs::client::LogStream stream, std::string_view text);
@@ -40,7 +46,11 @@ class JobView {
   void end();
 
  private:
+  void write_to_stdout(std::string_view text);
+
   cli::LiveBlock block_;
+  const std::string verb_;
+  const std::function<void()> meanwhile_;
   std::string name_;
   Look look_;
   SteadyClock::time_point looked_{};

@@ -131,6 +131,23 @@ def output_of_a_run(gyre: Path, home: Path) -> None:
     assert sorted(Path("/tmp/out").read_text().splitlines()) == sorted(wanted)
 
 
+def follow_on_a_full_disk(server: JobServer, home: Path) -> None:
+    """The disk of a follower's stdout is full for a while."""
+    folder, said = home / "of-follower", home / "said"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(folder)], check=True)
+    filling = fill(folder)
+    words = (str(server.gyre), "job", "submit", "-c", "pool", "--follow", "--", "seq", "-f", "line %.0f", "1000")
+    with (folder / "out").open("wb") as out, said.open("wb") as errors:
+        follower = subprocess.Popen(words, stdout=out, stderr=errors, env=server.environment)
+        wait_until("it says so", lambda: "cannot write the job's output to stdout" in said.read_text())
+        filling.unlink()
+        assert follower.wait(60) == 0, said.read_text()
+    wanted = "".join(f"[0] line {line}\n" for line in range(1, 1001))
+    assert (folder / "out").read_text() == wanted
+    subprocess.run(["umount", str(folder)], check=True)
+
+
 def output_of_a_job(gyre: Path, home: Path) -> None:
     """The disk of a job's logs stays full until its end."""
     server = JobServer(gyre, home)
@@ -138,6 +155,7 @@ def output_of_a_job(gyre: Path, home: Path) -> None:
     server.start(*ON_A_SMALL_DISK)
     try:
         server.ok("cluster", "create", "pool", "-t", "1", "--mount", f"external={server.share}")
+        follow_on_a_full_disk(server, home)
         (server.share / "go").touch()
         line = f'echo begun; while [ -e "{server.share}/go" ]; do sleep 0.1; done; seq 20000'
         launch = ("--", str(gyre), "run", "-n", "1", "--", "/bin/sh", "-c", line)

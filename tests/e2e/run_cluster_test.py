@@ -94,14 +94,28 @@ def test_options_without_a_cluster_an_unknown_cluster_and_a_name_that_is_taken(p
     assert "uploads" not in unknown.stderr
 
 
-def test_a_full_disk_under_stdout_leaves_the_job_and_says_so(pool: JobServer) -> None:
+def test_a_full_disk_under_stdout_is_waited_for_and_the_job_goes_on(pool: JobServer) -> None:
     words = [str(pool.gyre), "run", "--cluster", "pool", "--job-name", "nap", "--", "sh", "-c", "echo up; sleep 0.1"]
     with Path("/dev/full").open("wb") as full:
-        done = subprocess.run(
-            words, stdout=full, stderr=subprocess.PIPE, env=pool.environment, cwd=pool.tmp_path, check=False
+        process = subprocess.Popen(
+            words, stdout=full, stderr=subprocess.PIPE, env=pool.environment, cwd=pool.tmp_path, bufsize=0
         )
-    assert done.returncode == 125
-    assert "the job may go on; `gyre job logs -f nap` follows it again" in done.stderr.decode()
+    assert process.stderr is not None
+    said = b""
+    while b"it is tried again for up to 60 s: No space left on device\n" not in said:
+        said += process.stderr.read(4096)
+        assert process.poll() is None, said
+    process.send_signal(signal.SIGHUP)
+    _, errors = process.communicate(timeout=LONGEST_WAIT_SECONDS)
+    assert process.returncode == 128 + signal.SIGHUP
+    assert "nap goes on; `gyre job logs -f nap` follows it again" in errors.decode()
+    words = [str(pool.gyre), "job", "submit", "-f", "--name", "mute", "--", "echo", "up"]
+    with Path("/dev/null").open("rb") as unwritable:
+        mute = subprocess.run(
+            words, stdout=unwritable, stderr=subprocess.PIPE, env=pool.environment, cwd=pool.tmp_path, check=False
+        )
+    assert mute.returncode == 125
+    assert "the job may go on; `gyre job logs -f mute` follows it again" in mute.stderr.decode()
 
 
 def test_a_program_that_the_node_lacks_is_said_to_be_missing_there(pool: JobServer) -> None:
