@@ -54,7 +54,8 @@ class Driver {
   /// How many nodes one cluster can have.
   virtual int most_nodes() const = 0;
   /// Error(kInvalidArgument) for a cluster of which can be seen from here that none of its jobs could start: a mount
-  /// that leads nowhere. What only nodes can see, they report when a job starts. Thread-safe.
+  /// that leads nowhere; Error(kUnsupported) where it is what the engine lacks. What only nodes can see, they report
+  /// when a job starts. Thread-safe.
   virtual void check(const spec::ClusterSpec& /*cluster*/) const {}
   /// Error(kInvalidArgument) for a job that asks for more than such a cluster can ever give it; kResourceExhausted
   /// where that is cores or memory. Thread-safe.

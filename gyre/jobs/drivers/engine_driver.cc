@@ -441,7 +441,7 @@ void EngineDriver::check(const spec::ClusterSpec& /*cluster*/) const {
   for (const Missing& missing : work_->engine().check()) {
     all += fmt::format("{}{} ({})", all.empty() ? "" : "; ", missing.what, missing.remedy);
   }
-  if (!all.empty()) throw Error(ErrorCode::kInvalidArgument, all);
+  if (!all.empty()) throw Error(ErrorCode::kUnsupported, all);
 }
 std::optional<std::string> EngineDriver::image_digest(const spec::JobSpec& job,
                                                       const spec::ClusterSpec& cluster) const {

@@ -24,6 +24,7 @@
 #include "gyre/base/process.h"
 #include "gyre/base/process_stat.h"
 #include "gyre/jobs/node/internal/cleanliness.h"
+#include "gyre/jobs/node/internal/job_limits.h"
 #include "gyre/jobs/node/internal/private_folder.h"
 #include "gyre/jobs/node/internal/process_search.h"
 #include "gyre/jobs/node/node_folders.h"
@@ -171,6 +172,7 @@ std::vector<pid_t> end_lost_attempt(const LostAttempt& lost) {
   }
   if (!found.empty()) return found;
   remove_private_folders(lost.attempt);
+  internal::remove_limits(lost.node_root);
   // Without its sockets the attempt would look like one that is yet to be started.
   std::error_code ignored;
   fs::rename(folders.current(), folders.abandoned(), ignored);

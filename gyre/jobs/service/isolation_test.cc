@@ -28,9 +28,20 @@ class SleepyDriver final : public drivers::Driver {
     /// It cannot even be made, until this is false; then it is made, or fails to be.
     std::atomic<bool> unmade{false};
     std::atomic<bool> fails{false};
+    std::atomic<bool> is_lacking{false};
+    std::atomic<int> alive{0};
   };
 
-  SleepyDriver(std::unique_ptr<drivers::Driver> inner, Moods& moods) : inner_(std::move(inner)), moods_(moods) {}
+  SleepyDriver(std::unique_ptr<drivers::Driver> inner, Moods& moods) : inner_(std::move(inner)), moods_(moods) {
+    ++moods_.alive;
+  }
+  ~SleepyDriver() override { --moods_.alive; }
+  SleepyDriver(const SleepyDriver&) = delete;
+  SleepyDriver& operator=(const SleepyDriver&) = delete;
+
+  void check(const spec::ClusterSpec&) const override {
+    if (moods_.is_lacking) throw Error(ErrorCode::kUnsupported, "there is no bed (buy one)");
+  }
 
   orders::NodePlace place(const std::string& node, std::int64_t number) const override {
     return inner_->place(node, number);
@@ -144,6 +155,22 @@ class IsolationTest : public JobServiceTest {
   const resources::ClusterName sleepy_{"w", "sleepy"};
   SleepyDriver::Moods moods_;
 };
+
+// Its engine was kept, with its connections, until the service ended.
+TEST_F(IsolationTest, nothing_stays_of_the_driver_of_a_cluster_that_is_refused) {
+  moods_.is_lacking = true;
+  try {
+    make_sleepy_cluster();
+    FAIL() << "it was made";
+  } catch (const resources::ServiceError& error) {
+    EXPECT_EQ(error.name(), "ClusterNotUsable");
+    EXPECT_STREQ(error.what(), "no job could start on cluster 'sleepy': there is no bed (buy one)");
+  }
+  EXPECT_EQ(moods_.alive, 0);
+  moods_.is_lacking = false;
+  make_sleepy_cluster();
+  EXPECT_EQ(moods_.alive, 1);
+}
 
 TEST_F(IsolationTest, a_driver_that_sleeps_costs_the_jobs_of_another_cluster_nothing) {
   const int count = is_long_test() ? 200 : 10;

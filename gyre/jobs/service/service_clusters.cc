@@ -47,12 +47,13 @@ resources::Cluster Service::cluster(const resources::ClusterName& name) {
 namespace {
 
 /// Where the drivers can see it, the one who makes the cluster learns of it, not the one whose job is the first.
-void check_places(Dispatcher& dispatcher, const resources::ClusterName& name, const spec::ClusterSpec& spec) {
+void check_places(const drivers::Driver& driver, const resources::ClusterName& name, const spec::ClusterSpec& spec) {
   try {
-    dispatcher.check(spec);
+    driver.check(spec);
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kInvalidArgument) throw;
-    throw ServiceError(ServiceError::Kind::kInvalid, "UnusablePath",
+    const bool is_path = error.code() == ErrorCode::kInvalidArgument;
+    if (!is_path && error.code() != ErrorCode::kUnsupported) throw;
+    throw ServiceError(ServiceError::Kind::kInvalid, is_path ? "UnusablePath" : "ClusterNotUsable",
                        fmt::format("no job could start on cluster '{}': {}", name.cluster, error.what()));
   }
 }
@@ -71,7 +72,6 @@ spec::ClusterSpec Service::spec_of(const resources::ClusterName& name) {
 
 resources::Created<resources::Cluster> Service::create_cluster(const resources::ClusterName& name,
                                                                const spec::ClusterSpec& spec) {
-  check_scale(spec.scale_settings, work_->dispatcher.most_nodes(spec));
   const KeptSpec text = kept(spec);
   const auto existing =
       [&]() GYRE_REQUIRES(work_->ledger.mutex) -> std::optional<resources::Created<resources::Cluster>> {
@@ -84,11 +84,16 @@ resources::Created<resources::Cluster> Service::create_cluster(const resources::
         ServiceError::Kind::kConflict, "ClusterExists",
         fmt::format("cluster '{}' exists with other properties; only scaleSettings can change", name.cluster));
   };
-  {
-    const MutexLock lock(work_->ledger.mutex);
-    if (auto found = existing()) return *found;
-  }
-  check_places(work_->dispatcher, name, spec);
+  std::optional<resources::Created<resources::Cluster>> before;
+  work_->dispatcher.try_out(spec, [&](const drivers::Driver& driver) {
+    check_scale(spec.scale_settings, driver.most_nodes());
+    {
+      const MutexLock lock(work_->ledger.mutex);
+      before = existing();
+    }
+    if (!before) check_places(driver, name, spec);
+  });
+  if (before) return *before;
   resources::Created<resources::Cluster> created;
   {
     const MutexLock lock(work_->ledger.mutex);

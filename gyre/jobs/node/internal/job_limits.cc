@@ -25,6 +25,11 @@ namespace fs = std::filesystem;
 
 constexpr std::chrono::seconds kLongestRemoval{5};
 
+/// Of a node's cgroups.
+std::string prefix_of(const fs::path& root) {
+  return fmt::format("gyre-{}-", hex(sha256(as_bytes(root.native()))).substr(0, 16));
+}
+
 }  // namespace
 
 LimitsWanted limits_of(const spec::JobSpec& job) {
@@ -63,9 +68,7 @@ std::string words_about_kills(const WorkOrder& order, const std::optional<resour
 }
 
 JobLimits::JobLimits(const fs::path& root, const WorkOrder& order)
-    : order_(order),
-      wanted_(limits_of(order.job)),
-      prefix_(fmt::format("gyre-{}-", hex(sha256(as_bytes(root.native()))).substr(0, 16))) {}
+    : root_(root), order_(order), wanted_(limits_of(order.job)), prefix_(prefix_of(root)) {}
 
 std::vector<std::string> JobLimits::make() {
   if (!wanted_.cores && !wanted_.memory_bytes) return {};
@@ -81,7 +84,7 @@ std::vector<std::string> JobLimits::make() {
       }
     }
   };
-  if (::geteuid() == 0) remove_others();
+  remove_limits(root_, order_.attempt);  // A node has one attempt at a time.
   if (wanted_.cores) {
     limit(CgroupController::kCpu, static_cast<std::uint64_t>(*wanted_.cores), cores_, {.cores = wanted_.cores});
   }
@@ -91,15 +94,20 @@ std::vector<std::string> JobLimits::make() {
   return sentences;
 }
 
-/// A node has one attempt at a time.
-void JobLimits::remove_others() const {
+void remove_limits(const fs::path& root, const std::string& spared) {
+  if (::geteuid() != 0) return;
+  const std::string prefix = prefix_of(root);
   std::error_code ignored;
   for (const CgroupController controller : {CgroupController::kMemory, CgroupController::kCpu}) {
     for (const fs::path& parent : cgroups_of(::getpid(), controller)) {
       for (const auto& entry : fs::directory_iterator(parent, ignored)) {
         const std::string name = entry.path().filename();
-        if (!name.starts_with(prefix_) || name == prefix_ + order_.attempt) continue;
-        remove_cgroup(entry.path(), Deadline::after(kLongestRemoval));
+        if (!name.starts_with(prefix) || (!spared.empty() && name == prefix + spared)) continue;
+        try {
+          remove_cgroup(entry.path(), Deadline::after(kLongestRemoval));
+        } catch (const Error&) {
+          continue;
+        }
       }
     }
   }

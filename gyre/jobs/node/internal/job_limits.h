@@ -27,6 +27,10 @@ std::vector<std::string> not_enforced(const LimitsWanted& wanted, std::optional<
 std::string words_about_kills(const orders::WorkOrder& order, const std::optional<resources::ResourceError>& error,
                               std::int64_t kills);
 
+/// Removes the cgroups of this node's attempts but that of `spared`; those whose processes cannot be killed stay.
+/// `root`: the node's own folder.
+void remove_limits(const std::filesystem::path& root, const std::string& spared = "");
+
 /// The cgroups that limit what a job uses of one node, where it runs in no container. Those that a node program before
 /// this one has made are found by their names.
 class JobLimits {
@@ -44,8 +48,7 @@ class JobLimits {
   void remove();
 
  private:
-  void remove_others() const;
-
+  const std::filesystem::path root_;
   const orders::WorkOrder& order_;
   const LimitsWanted wanted_;
   const std::string prefix_;  ///< Of this node's cgroups.

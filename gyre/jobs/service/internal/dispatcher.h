@@ -44,9 +44,11 @@ class Dispatcher {
 
   /// How many nodes such a cluster can have. Error(kUnsupported | kInvalidArgument | kIo) when nobody provides them.
   int most_nodes(const spec::ClusterSpec& cluster) { return drivers_.of(Drivers::key_of(cluster)).most_nodes(); }
-  /// Error(kInvalidArgument) as drivers::Driver::check(), which may wait for a disk: no lock is held meanwhile.
-  void check(const spec::ClusterSpec& cluster) GYRE_EXCLUDES(ledger_.mutex) {
-    drivers_.of(Drivers::key_of(cluster)).check(cluster);
+  /// Has `look` judge the driver of a cluster that is to be made; none stays of one that `look` refuses by throwing.
+  /// May wait for a disk: no lock is held meanwhile.
+  void try_out(const spec::ClusterSpec& cluster, const std::function<void(const drivers::Driver&)>& look)
+      GYRE_EXCLUDES(ledger_.mutex) {
+    drivers_.try_out(Drivers::key_of(cluster), look);
   }
   /// Error(kInvalidArgument) as drivers::Driver::check_job(). Waits for nothing: a driver that is not made yet is not
   /// asked.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -26,6 +27,8 @@ class Drivers {
   /// Makes it where there is none, which may take as long as a file server takes to answer: hold no lock. Error(
   /// kUnsupported | kInvalidArgument | kIo) when there cannot be such a driver.
   drivers::Driver& of(const Key& key);
+  /// Has `look` judge it. One that is made for that stays only where `look` does not throw. Otherwise as of().
+  void try_out(const Key& key, const std::function<void(const drivers::Driver&)>& look);
   /// Null where it has not been made, or is being made. Waits for nothing.
   drivers::Driver* find(const Key& key);
 
