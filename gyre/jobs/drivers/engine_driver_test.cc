@@ -5,8 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <csignal>
-#include <fstream>
 #include <iostream>
 
 #include "gyre/base/clock.h"
@@ -19,76 +17,39 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class ModelFixture {
+class ModelFixture final : public conformance::EngineFixture<EngineOptions> {
  public:
-  static constexpr bool kNodesShareAFolder = false;
-
-  explicit ModelFixture(const fs::path& folder) {
+  explicit ModelFixture(const fs::path& folder) : EngineFixture(folder, {}) {
     const auto seed = static_cast<std::uint64_t>(wall_clock_us());
     std::cout << "the model's seed is " << seed << "\n";
-    options_.folder = folder / "service";
     options_.node_folder = folder / "local";
-    options_.logs = {.folder = folder / "service/logs"};
-    options_.address = "127.0.0.1";
     options_.gyre = GYRE_PROGRAM;
-    options_.environment = {{"PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}};
     options_.lease = std::chrono::milliseconds(2'000);
     options_.margin = std::chrono::milliseconds(1'000);
     options_.poll = std::chrono::milliseconds(20);
     options_.outage_pause = std::chrono::milliseconds(20);
-    options_.give_up = std::chrono::seconds(5);
     engine_ = std::make_shared<ModelEngine>(folder, options_, seed);
-    restart();
-    driver_->reattach({});
+    start();
   }
-  ~ModelFixture() {
-    driver_.reset();
+  ~ModelFixture() override {
+    end();
     EXPECT_TRUE(conformance::wait_until([&] { return all_ended(); }));
-    for (int host = 0; host < ModelEngine::kHosts; ++host) EXPECT_TRUE(fs::is_empty(engine_->own_folder(host)));
+    EXPECT_THAT(roots(), testing::IsEmpty());
   }
   ModelFixture(const ModelFixture&) = delete;
   ModelFixture& operator=(const ModelFixture&) = delete;
 
-  Driver& driver() { return *driver_; }
   ModelEngine& engine() { return *engine_; }
-  std::vector<orders::NodePlace> places(int count) const {
-    std::vector<orders::NodePlace> places;
-    for (int i = 0; i < count; ++i) places.push_back(driver_->place("node-" + std::to_string(i), i + 1));
-    return places;
-  }
-  void restart() {
-    driver_.reset();
-    driver_ = std::make_unique<EngineDriver>("model", options_, engine_);
-  }
-  void kill_program(const std::string& node) const { signal_program(node, SIGKILL); }
-  /// It hangs: it neither renews its lease nor ends.
-  void lose_node(const std::string& node) const { signal_program(node, SIGSTOP); }
-
-  std::vector<std::string> processes_of(const std::string& attempt) const {
-    std::vector<std::string> found;
-    std::error_code ignored;
-    for (const auto& entry : fs::directory_iterator("/proc", ignored)) {
-      const std::string variables = conformance::content_of(entry.path() / "environ");
-      if (variables.find("GYRE_JOB_ATTEMPT=" + attempt + '\0') != std::string::npos) found.push_back(entry.path());
-    }
-    return found;
-  }
-  fs::path log_store() const { return options_.logs.folder; }
 
  private:
-  /// The engine's host is any; the node program's name ends with the number of its place.
-  void signal_program(const std::string& node, int signal) const {
-    const std::string number = node.substr(node.rfind('-'));
-    for (int host = 0; host < ModelEngine::kHosts; ++host) {
-      for (const auto& root : fs::directory_iterator(engine_->own_folder(host))) {
-        int pid = 0;
-        std::ifstream(root.path() / "agent.lock") >> pid;
-        const std::string words = conformance::content_of("/proc/" + std::to_string(pid) + "/cmdline");
-        if (pid > 1 && words.find(number + '\0' + "--root") != std::string::npos) ::kill(pid, signal);
-      }
-    }
+  std::unique_ptr<Driver> make_driver() const override {
+    return std::make_unique<EngineDriver>("model", options_, engine_);
   }
-
+  std::vector<fs::path> roots() const override {
+    std::vector<fs::path> found;
+    for (int host = 0; host < ModelEngine::kHosts; ++host) add_folders(engine_->own_folder(host), found);
+    return found;
+  }
   bool all_ended() {
     try {
       const std::vector<Holding> left = engine_->list();
@@ -101,9 +62,7 @@ class ModelFixture {
     }
   }
 
-  EngineOptions options_;
   std::shared_ptr<ModelEngine> engine_;
-  std::unique_ptr<EngineDriver> driver_;
 };
 
 INSTANTIATE_TYPED_TEST_SUITE_P(Model, DriverConformance, ModelFixture);
@@ -142,7 +101,7 @@ TEST_F(EngineJobs, what_is_missing_is_said_with_its_remedy) {
     driver().check({});
     FAIL() << "it was accepted";
   } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
     EXPECT_EQ(std::string(error.what()), "there is no modeller (hire one); there is no clay (dig some)");
   }
 }

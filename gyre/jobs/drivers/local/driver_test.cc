@@ -8,6 +8,7 @@
 #include <csignal>
 #include <fstream>
 
+#include "gyre/base/cgroup.h"
 #include "gyre/base/clock.h"
 #include "gyre/base/file.h"
 #include "gyre/base/process.h"
@@ -21,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class LocalFixture {
+class LocalFixture final : public conformance::DriverFixture {
  public:
   static constexpr bool kNodesShareAFolder = true;
 
@@ -32,10 +33,10 @@ class LocalFixture {
     options_.lease = std::chrono::milliseconds(2'000);
     options_.margin = std::chrono::milliseconds(1'000);
     options_.give_up = std::chrono::seconds(5);
-    driver_ = std::make_unique<local::LocalDriver>(options_);
+    restart();
   }
-  ~LocalFixture() {
-    driver_.reset();
+  ~LocalFixture() override {
+    end();
     for (const auto& node : places(3)) {
       if (const int pid = program_pid(node.id)) ::kill(pid, SIGKILL);
       node::abandon_attempt(options_.folder / "nodes" / node.id);
@@ -44,34 +45,15 @@ class LocalFixture {
   LocalFixture(const LocalFixture&) = delete;
   LocalFixture& operator=(const LocalFixture&) = delete;
 
-  Driver& driver() { return *driver_; }
-  std::vector<orders::NodePlace> places(int count) const { return local::local_nodes(count); }
-  void restart() {
-    driver_.reset();
-    driver_ = std::make_unique<local::LocalDriver>(options_);
-  }
-  void kill_program(const std::string& node) const { signal_program(node, SIGKILL); }
-  /// It hangs: it neither renews its lease nor ends.
-  void lose_node(const std::string& node) const { signal_program(node, SIGSTOP); }
+  static std::vector<orders::NodePlace> places(int count) { return local::local_nodes(count); }
   fs::path node_folder(const std::string& node) const { return options_.folder / "nodes" / node; }
   fs::path log_store() const { return options_.logs(); }
 
-  std::vector<std::string> processes_of(const std::string& attempt) const {
-    std::vector<std::string> found;
-    std::error_code ignored;
-    for (const auto& entry : fs::directory_iterator("/proc", ignored)) {
-      const std::string variables = conformance::content_of(entry.path() / "environ");
-      if (variables.find("GYRE_JOB_ATTEMPT=" + attempt + '\0') != std::string::npos) found.push_back(entry.path());
-    }
-    return found;
-  }
-
  private:
-  /// One that has not come yet is nobody.
-  void signal_program(const std::string& node, int signal) const {
+  std::unique_ptr<Driver> make_driver() const override { return std::make_unique<local::LocalDriver>(options_); }
+  void signal_program(const std::string& node, int signal) const override {
     if (const int pid = program_pid(node); pid > 1) ::kill(pid, signal);
   }
-
   int program_pid(const std::string& node) const {
     int pid = 0;
     std::ifstream(node::NodeFolders(node_folder(node)).lock()) >> pid;
@@ -79,7 +61,6 @@ class LocalFixture {
   }
 
   local::LocalOptions options_;
-  std::unique_ptr<local::LocalDriver> driver_;
 };
 
 INSTANTIATE_TYPED_TEST_SUITE_P(Local, DriverConformance, LocalFixture);
@@ -101,6 +82,16 @@ class LocalJobs : public DriverConformance<LocalFixture> {
     EXPECT_EQ(fs::read_symlink(process / "exe").filename(), "gyre-node");
     EXPECT_THAT(conformance::content_of(process / "maps"),
                 testing::Not(testing::ContainsRegex("/lib(curl|hwy|sqlite3)")));
+  }
+  static int cgroups_of_attempt(const std::string& attempt) {
+    int found = 0;
+    for (const fs::path& around : cgroups_of(::getpid(), CgroupController::kMemory)) {
+      for (const auto& entry : fs::directory_iterator(around)) {
+        const std::string name = entry.path().filename();
+        found += name.starts_with("gyre-") && name.ends_with("-" + attempt) ? 1 : 0;
+      }
+    }
+    return found;
   }
   static std::vector<int> children_of(int pid) {
     std::vector<int> found;
@@ -327,9 +318,14 @@ TEST_F(LocalJobs, an_attempt_whose_node_was_stopped_ends_only_when_nothing_of_it
 // the same attempt on that node again.
 TEST_F(LocalJobs, a_service_that_starts_again_does_not_begin_an_attempt_on_a_node_that_was_given_up) {
   const WorkOrder order =
-      this->order("given-up", 1, this->line("echo ran >> $AZ_BATCHAI_MOUNT_ROOT/share/times; sleep 1000"));
+      this->order("given-up", 1,
+                  R"("memoryPerNode": "1gb", )" +
+                      this->line("cat /proc/self/cgroup > $AZ_BATCHAI_MOUNT_ROOT/share/cgroups; echo ran >> "
+                                 "$AZ_BATCHAI_MOUNT_ROOT/share/times; sleep 1000"));
   driver().submit(order);
   EXPECT_TRUE(wait_until([&] { return exists("times"); }));
+  const bool has_limit = conformance::content_of(share_ / "cgroups").find(order.attempt) != std::string::npos;
+  EXPECT_EQ(cgroups_of_attempt(order.attempt) > 0, has_limit);  // Not every machine lets us make them.
   fixture_->lose_node("node-0");
   EXPECT_THAT(wait_for_end(order.attempt).lost, testing::ElementsAre("node-0"));
   fixture_->restart();
@@ -337,6 +333,7 @@ TEST_F(LocalJobs, a_service_that_starts_again_does_not_begin_an_attempt_on_a_nod
   driver().reattach({order});
   EXPECT_THAT(wait_for_end(order.attempt).lost, testing::ElementsAre("node-0"));
   EXPECT_EQ(conformance::content_of(share_ / "times"), "ran\n");
+  EXPECT_EQ(cgroups_of_attempt(order.attempt), 0);
   expect_nothing_left(order);
 }
 

@@ -34,81 +34,40 @@ std::string output_of(const std::string& command) {
 }
 
 /// Three nodes, each a slurmd with an address and a /…/local of its own.
-class SlurmFixture {
+class SlurmFixture final : public conformance::EngineFixture<slurm::SlurmOptions> {
  public:
-  static constexpr bool kNodesShareAFolder = false;
-
-  explicit SlurmFixture(const fs::path& folder) : cluster_(std::getenv("GYRE_TEST_SLURM")) {
-    options_.folder = folder / "service";
+  explicit SlurmFixture(const fs::path& folder) : EngineFixture(folder, {}), cluster_(std::getenv("GYRE_TEST_SLURM")) {
     options_.node_folder = cluster_ / "local";
-    options_.logs = {.folder = folder / "service/logs"};
-    options_.address = "127.0.0.1";
     options_.gyre = GYRE_PROGRAM;
     for (const char* name : {"PATH", "SLURM_CONF", "HOME"}) {
       if (const char* value = std::getenv(name)) options_.environment[name] = value;
     }
-    options_.lease = std::chrono::milliseconds(3'000);
-    options_.margin = std::chrono::milliseconds(1'500);
-    options_.poll = std::chrono::milliseconds(200);
-    options_.give_up = std::chrono::seconds(5);
-    driver_ = std::make_unique<slurm::SlurmDriver>(options_);
-    driver_->reattach({});
+    start();
   }
-  ~SlurmFixture() {
-    driver_.reset();
+  ~SlurmFixture() override {
+    end();
     output_of("scancel --me");
     EXPECT_TRUE(conformance::wait_until([] { return output_of("squeue --me --noheader").empty(); }));
-    for (const char* node : {"n1", "n2", "n3"}) EXPECT_TRUE(fs::is_empty(cluster_ / "nodes" / node)) << node;
+    EXPECT_THAT(roots(), testing::IsEmpty());
   }
   SlurmFixture(const SlurmFixture&) = delete;
   SlurmFixture& operator=(const SlurmFixture&) = delete;
 
-  Driver& driver() { return *driver_; }
-  std::vector<orders::NodePlace> places(int count) const {
-    std::vector<orders::NodePlace> places;
-    for (int i = 0; i < count; ++i) places.push_back(driver_->place("node-" + std::to_string(i), i + 1));
-    return places;
-  }
-  void restart() { restart(options_); }
+  using EngineFixture::restart;
   void restart(const slurm::SlurmOptions& options) {
     options_ = options;
-    driver_.reset();
-    driver_ = std::make_unique<slurm::SlurmDriver>(options_);
+    restart();
   }
-  void end() { driver_.reset(); }
-  void kill_program(const std::string& node) const { signal_program(node, SIGKILL); }
-  /// It hangs: it neither renews its lease nor ends.
-  void lose_node(const std::string& node) const { signal_program(node, SIGSTOP); }
-
-  std::vector<std::string> processes_of(const std::string& attempt) const {
-    std::vector<std::string> found;
-    std::error_code ignored;
-    for (const auto& entry : fs::directory_iterator("/proc", ignored)) {
-      const std::string variables = conformance::content_of(entry.path() / "environ");
-      if (variables.find("GYRE_JOB_ATTEMPT=" + attempt + '\0') != std::string::npos) found.push_back(entry.path());
-    }
-    return found;
-  }
-  const slurm::SlurmOptions& options() const { return options_; }
-  fs::path log_store() const { return options_.logs.folder; }
 
  private:
-  /// Slurm's node is any; the node program's name ends with the number of its place.
-  void signal_program(const std::string& node, int signal) const {
-    const std::string number = node.substr(node.rfind('-'));
-    for (const auto& host : fs::directory_iterator(cluster_ / "nodes")) {
-      for (const auto& root : fs::directory_iterator(host.path())) {
-        int pid = 0;
-        std::ifstream(root.path() / "agent.lock") >> pid;
-        const std::string words = conformance::content_of("/proc/" + std::to_string(pid) + "/cmdline");
-        if (pid > 1 && words.find(number + '\0' + "--root") != std::string::npos) ::kill(pid, signal);
-      }
-    }
+  std::unique_ptr<Driver> make_driver() const override { return std::make_unique<slurm::SlurmDriver>(options_); }
+  std::vector<fs::path> roots() const override {
+    std::vector<fs::path> found;
+    for (const auto& host : fs::directory_iterator(cluster_ / "nodes")) add_folders(host.path(), found);
+    return found;
   }
 
   fs::path cluster_;
-  slurm::SlurmOptions options_;
-  std::unique_ptr<slurm::SlurmDriver> driver_;
 };
 
 INSTANTIATE_TYPED_TEST_SUITE_P(Slurm, DriverConformance, SlurmFixture);

@@ -3,9 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <csignal>
 #include <cstdlib>
-#include <fstream>
 
 #include "gyre/base/error.h"
 #include "gyre/jobs/drivers/driver_conformance.h"
@@ -19,31 +17,11 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Hosts, each an sshd with an address and a /…/local of its own.
-class SshFixture {
+class SshFixture final : public conformance::EngineFixture<ssh::SshOptions> {
  public:
-  static constexpr bool kNodesShareAFolder = false;
-
-  explicit SshFixture(const fs::path& folder)
-      : cluster_(std::getenv("GYRE_TEST_SSH")),
-        options_(ssh::options_from({{"hosts", "h1, h2, h3"},
-                                    {"host_keys", std::getenv("GYRE_TEST_SSH_KEYS")},
-                                    {"ssh_config", (cluster_ / "ssh_config").string()},
-                                    {"node_folder", (cluster_ / "local").string()},
-                                    {"address", "127.0.0.1"}})) {
-    options_.folder = folder / "service";
-    options_.logs = {.folder = folder / "service/logs"};
-    options_.program = GYRE_PROGRAM;
-    options_.environment = {{"PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, {"HOME", "/"}};
-    options_.lease = std::chrono::milliseconds(3'000);
-    options_.margin = std::chrono::milliseconds(1'500);
-    options_.poll = std::chrono::milliseconds(200);
-    options_.give_up = std::chrono::seconds(5);
-    fs::create_directories(options_.folder);
-    restart();
-    driver_->reattach({});
-  }
-  ~SshFixture() {
-    driver_.reset();
+  explicit SshFixture(const fs::path& folder) : SshFixture(folder, std::getenv("GYRE_TEST_SSH")) {}
+  ~SshFixture() override {
+    end();
     ssh::SshEngine engine(options_);
     EXPECT_TRUE(conformance::wait_until([&] {
       const std::vector<Holding> left = engine.list();
@@ -57,58 +35,30 @@ class SshFixture {
   SshFixture(const SshFixture&) = delete;
   SshFixture& operator=(const SshFixture&) = delete;
 
-  Driver& driver() { return *driver_; }
-  std::vector<orders::NodePlace> places(int count) const {
-    std::vector<orders::NodePlace> places;
-    for (int i = 0; i < count; ++i) places.push_back(driver_->place("node-" + std::to_string(i), i + 1));
-    return places;
-  }
-  void restart() {
-    driver_.reset();
-    driver_ = std::make_unique<EngineDriver>("ssh", options_, std::make_shared<ssh::SshEngine>(options_));
-  }
-  void kill_program(const std::string& node) const { signal_program(node, SIGKILL); }
-  /// It hangs: it neither renews its lease nor ends.
-  void lose_node(const std::string& node) const { signal_program(node, SIGSTOP); }
-
-  std::vector<std::string> processes_of(const std::string& attempt) const {
-    std::vector<std::string> found;
-    std::error_code ignored;
-    for (const auto& entry : fs::directory_iterator("/proc", ignored)) {
-      const std::string variables = conformance::content_of(entry.path() / "environ");
-      if (variables.find("GYRE_JOB_ATTEMPT=" + attempt + '\0') != std::string::npos) found.push_back(entry.path());
-    }
-    return found;
-  }
-  fs::path log_store() const { return options_.logs.folder; }
-
  private:
-  /// Of nodes, on all hosts.
-  std::vector<fs::path> roots() const {
-    std::vector<fs::path> found;
-    std::error_code ignored;
-    for (const auto& host : fs::directory_iterator(cluster_ / "nodes")) {
-      for (const auto& root : fs::directory_iterator(host.path(), ignored)) {
-        if (root.path().filename().string().starts_with("gyre-")) found.push_back(root.path());
-      }
-    }
-    return found;
+  SshFixture(const fs::path& folder, const fs::path& cluster)
+      : EngineFixture(folder, ssh::options_from({{"hosts", "h1, h2, h3"},
+                                                 {"host_keys", std::getenv("GYRE_TEST_SSH_KEYS")},
+                                                 {"ssh_config", (cluster / "ssh_config").string()},
+                                                 {"node_folder", (cluster / "local").string()}})),
+        cluster_(cluster) {
+    options_.program = GYRE_PROGRAM;
+    options_.environment["HOME"] = "/";
+    fs::create_directories(options_.folder);
+    start();
   }
 
-  /// The host is any; the node program's name ends with the number of its place.
-  void signal_program(const std::string& node, int signal) const {
-    const std::string number = node.substr(node.rfind('-'));
-    for (const fs::path& root : roots()) {
-      int pid = 0;
-      std::ifstream(root / "agent.lock") >> pid;
-      const std::string words = conformance::content_of("/proc/" + std::to_string(pid) + "/cmdline");
-      if (pid > 1 && words.find(number + '\0' + "--root") != std::string::npos) ::kill(pid, signal);
-    }
+  std::unique_ptr<Driver> make_driver() const override {
+    return std::make_unique<EngineDriver>("ssh", options_, std::make_shared<ssh::SshEngine>(options_));
+  }
+  std::vector<fs::path> roots() const override {
+    std::vector<fs::path> found;
+    for (const auto& host : fs::directory_iterator(cluster_ / "nodes")) add_folders(host.path(), found);
+    std::erase_if(found, [](const fs::path& root) { return !root.filename().string().starts_with("gyre-"); });
+    return found;
   }
 
   fs::path cluster_;
-  ssh::SshOptions options_;
-  std::unique_ptr<EngineDriver> driver_;
 };
 
 INSTANTIATE_TYPED_TEST_SUITE_P(Ssh, DriverConformance, SshFixture);
