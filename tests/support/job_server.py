@@ -97,7 +97,11 @@ class JobServer:
         return self.places[0]
 
     def verb(
-        self, *words: str, env: dict[str, str] | None = None, account: str = ""
+        self,
+        *words: str,
+        env: dict[str, str] | None = None,
+        account: str = "",
+        seconds: float = LONGEST_VERB_SECONDS,
     ) -> subprocess.CompletedProcess[str]:
         """As the account; if that is empty, as the one that runs the server."""
         number = self.accounts.get(account or self.run_as)
@@ -112,7 +116,7 @@ class JobServer:
             group=number,
             extra_groups=None if number is None else [],
             stdin=subprocess.DEVNULL,
-            timeout=LONGEST_VERB_SECONDS,
+            timeout=seconds,
             check=False,
         )
 
