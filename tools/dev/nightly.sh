@@ -3,7 +3,8 @@
 #
 # asan, tsan, ubsan  the C++ tests under sanitizers; a piece is a room. ubsan includes what is built on libtorch.
 # fuzz               every fuzz target: 10^6 executions or 4 minutes, from the seeds in fuzz/corpus and what earlier nights have found
-# peers              the wheel in a clean Debian, other versions of torch and TensorFlow, and every benchmark beside its peers, with tiny sizes
+# peers              the wheel in a clean Debian, other versions of torch and TensorFlow, every benchmark beside its peers, with tiny sizes, and
+#                    Prometheus's checker on what we write for it
 # long               random and kill tests, repeated as often as ./dev test --long does
 
 kNightlyParts="asan tsan ubsan fuzz peers long"
@@ -39,7 +40,7 @@ pieces_of() {
       (cd "$ROOT" && ctest --preset "$1" -N) | sed -n 's/^ *Test *#[0-9]*: *\([a-z0-9_]*\)\..*/\1/p' | sort -u
       ;;
     fuzz) fuzz_names ;;
-    peers) printf '%s\n' wheel "torch-$kOtherTorch" "tensorflow-$kOtherTensorFlow" benches ;;
+    peers) printf '%s\n' wheel "torch-$kOtherTorch" "tensorflow-$kOtherTensorFlow" benches promtool ;;
     long)
       git -C "$ROOT" grep -lE "GYRE_TEST_LONG|is_long_test" -- 'gyre/*_test.cc' | sed 's|^gyre/||; s|/[^/]*$||; s|/internal.*||; s|/|_|g' | sort -u
       git -C "$ROOT" grep -lE 'GYRE_TEST_LONG|effort import' -- 'tests/*_test.py' ':!tests/tools'
@@ -71,7 +72,24 @@ peers_piece() {
     torch-*) test_in_torch "${1#torch-}" ;;
     tensorflow-*) test_in_tensorflow "${1#tensorflow-}" ;;
     benches) check benches "$ROOT/dev" bench all --quick --json "$ROOT/build/nightly/benches" ;;
+    promtool) check promtool check_with_promtool ;;
   esac
+}
+
+# Prometheus's own checker reads what a job of two ranks has logged. The package is only unpacked: it is large, and would start a server.
+check_with_promtool() {
+  local folder="$ROOT/build/nightly/promtool" gyre="$ROOT/build/release/bin/gyre"
+  mkdir -p -- "$folder"
+  if [[ ! -x "$folder/usr/bin/promtool" ]]; then
+    (cd "$folder" && rm -f prometheus_*.deb && apt-get download prometheus && dpkg -x prometheus_*.deb .) || return 1
+  fi
+  rm -f -- "$folder/run.metrics"
+  PYTHONPATH="$ROOT/python" "$gyre" run -n 2 --metrics "$folder/run.metrics" -- "$PYTHON" -c '
+import gyre
+for step in range(10):
+    gyre.log({"train/loss": 1 / (1 + step), "lr": 0.1}, step=step, every_rank=True)' || return 1
+  "$gyre" metrics export "$folder/run.metrics" --format prometheus >"$folder/metrics.prom" || return 1
+  [[ -s "$folder/metrics.prom" ]] && "$folder/usr/bin/promtool" check metrics <"$folder/metrics.prom"
 }
 
 # fuzz_piece TARGET: what it finds is kept in build/nightly/found, its log in build/nightly/logs.
