@@ -6,22 +6,28 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import clean_tree
 import pytest
 from article_job import ARTICLE, SCRIPTS, make_scripts_folder
+from effort import is_long
 from images import Storage, busybox_files, why_no_podman
 from job_server import JobServer
+from machine import free_port
 from registry import PASSWORD, USER, registry
 from running_job import wait_until
 from ssh_cluster import SshCluster, ssh_cluster
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_programs("sshd", "ssh", "ssh-keygen", "podman", "runc")]
 
+ROOT = Path(__file__).resolve().parents[2]
+TORCH = next(line for line in (ROOT / "requirements.txt").read_text().splitlines() if line.startswith("torch=="))
 SHARE = "$AZ_BATCHAI_MOUNT_ROOT/external"
 BASHRC = "case $- in *i*) ;; *) return ;; esac\nexport WORLD=bashrc PATH=/opt/world:$PATH\n"
 MPI_PACKAGES = ("openmpi-bin", "openmpi-common", "libopenmpi3", "libpmix2", "libhwloc15", "libhwloc-plugins")
@@ -192,6 +198,17 @@ echo "rank $rank of $OMPI_COMM_WORLD_SIZE with $WORLD, $(cat /usr/lib/prepared),
 """
 
 
+TRAINS = (
+    "-x PYTHONPATH -x OMP_NUM_THREADS -x GYRE_RENDEZVOUS -x GYRE_KEY_FILE "
+    'python3 "$AZ_BATCHAI_INPUT_SCRIPTS/cifar10.py" --'
+)
+# What docs/guide/launchers.md asks for, for ranks of mpirun on several hosts.
+MEETING = f"""exec 2>&1
+export GYRE_RENDEZVOUS=tcp:$AZ_BATCHAI_JOB_MASTER_NODE_IP:{free_port()} GYRE_KEY_FILE=$AZ_BATCHAI_OUTPUT_MODEL/key
+(umask 077 && head -c 32 /dev/urandom > "$GYRE_KEY_FILE")
+"""
+
+
 def test_the_articles_job_runs_in_an_image_of_a_private_registry_on_two_hosts(lab: Lab, tmp_path: Path) -> None:
     """Its preparation is root in the container, its image has its world in ~/.bashrc, and its line calls mpirun."""
     world = {
@@ -220,6 +237,98 @@ def test_the_articles_job_runs_in_an_image_of_a_private_registry_on_two_hosts(la
     assert checkpoint.read_text() == "weights\n"
     assert checkpoint.stat().st_uid == timeline.stat().st_uid != 0
     lab.expect_nothing_left()
+
+
+# What Gyre's extension module is linked with, which a wheel would bring.
+LIBRARIES = "libdeflate0 libfmt9 libhwy1 libisal2 libjpeg62-turbo libpng16-16 libpugixml1v5 libspdlog1.10 libxxhash0"
+INSTALLATION = f"""set -e
+[ "$(id -u)" = 0 ]
+apt-get update -qq
+DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends {LIBRARIES}
+LINKS
+python3 -m pip --disable-pip-version-check install --quiet --break-system-packages {TORCH} numpy
+"""
+PYTHON_TRAINER = """
+import pickle, sys
+from pathlib import Path
+import gyre.torch as hvd, numpy, torch
+options = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+hvd.init()
+torch.manual_seed(0)
+torch.set_num_threads(1)
+
+def read(name):
+    batch = pickle.loads((Path(options["--data-dir"]) / name).read_bytes(), encoding="bytes")
+    return torch.from_numpy(batch[b"data"]).float() / 255, torch.tensor(batch[b"labels"])
+
+parts = [read(f"data_batch_{number}") for number in range(1, 6)]
+images, labels = (torch.cat(tensors)[hvd.rank() :: hvd.size()] for tensors in zip(*parts))
+model = torch.nn.Sequential(torch.nn.Linear(3072, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
+optimizer = hvd.DistributedOptimizer(torch.optim.Adam(model.parameters(), 0.002), model.named_parameters())
+for epoch in range(10 * int(options["--epochs"])):
+    optimizer.zero_grad()
+    loss = torch.nn.functional.cross_entropy(model(images), labels)
+    loss.backward()
+    optimizer.step()
+test_images, test_labels = read("test_batch")
+right = hvd.allreduce((model(test_images).argmax(1) == test_labels).float().mean())
+print(f"rank {hvd.rank()} of {hvd.size()}: accuracy {right:.2f}", flush=True)
+if hvd.rank() == 0:
+    torch.save(model.state_dict(), Path(options["--model-dir"]) / "checkpoint")
+"""
+
+
+def debian(folder: Path, bashrc: str) -> bytes:
+    """With Python, pip and Open MPI, as a tar archive."""
+    tree = folder / "tree"
+    packages = "ca-certificates,python3,python3-pip,openmpi-bin"
+    made = ["debootstrap", "--variant=minbase", f"--include={packages}", clean_tree.SUITE, str(tree)]
+    subprocess.run([*made, clean_tree.mirror()], check=True, capture_output=True)
+    clean_tree.give_network_and_settings(tree)
+    (tree / "root/.bashrc").write_text(bashrc)
+    try:
+        packing = ["tar", "-C", str(tree), "--exclude=./var/cache/apt", "-c", "."]
+        return subprocess.run(packing, check=True, capture_output=True).stdout
+    finally:
+        shutil.rmtree(tree)
+
+
+if is_long():
+
+    @pytest.mark.needs_programs("debootstrap")
+    def test_the_articles_job_trains_in_a_debian_that_its_preparation_completes(
+        lab: Lab, tmp_path: Path, digits: dict[str, bytes]
+    ) -> None:
+        """apt-get and pip in the container, and eight ranks of Open MPI that learn: minutes."""
+        bashrc = "case $- in *i*) ;; *) return ;; esac\nexport WORLD=debian PYTHONPATH=/opt/gyre OMP_NUM_THREADS=1\n"
+        lab.maker.add("team/debian:1", debian(tmp_path, bashrc))
+        lab.push("team/debian:1")
+        links = [(f"pip-{number}", folder) for number, folder in enumerate(clean_tree.folders_of_pip())]
+        links.append(("gyre", "/opt/gyre"))
+        shown = {name: folder for name, folder in links if name != "gyre"} | {"gyre": str(ROOT / "python")}
+        lab.add_cluster("article", shown)
+        making = "".join(
+            f'mkdir -p "$(dirname {folder})"; ln -sn "$AZ_BATCHAI_MOUNT_ROOT/{name}" {folder}\n'
+            for name, folder in links
+        )
+        scripts = lab.add_scripts(
+            INSTALLATION.replace("LINKS\n", making), MEETING + TRAINING.replace("cifar10 --", TRAINS)
+        )
+        (scripts / "cifar10.py").write_text(PYTHON_TRAINER)
+        for name, content in digits.items():
+            (scripts / "data" / name).parent.mkdir(parents=True, exist_ok=True)
+            (scripts / "data" / name).write_bytes(content)
+        file = tmp_path / "job.json"
+        file.write_text(articles_job_in(lab.container("team/debian:1", readBashrc=True)))
+        lab.server.ok("job", "submit", str(file), "--cluster", "article", "--name", "debian")
+        code = lab.server.verb("job", "wait", "debian", seconds=1200).returncode
+        logs = lab.server.ok("job", "logs", "debian")
+        assert code == 0, logs + lab.server.ok("job", "events", "debian")
+        said = sorted(line for line in logs.splitlines() if line.startswith("rank"))
+        assert [line.split(":")[0] for line in said] == [f"rank {rank} of 8" for rank in range(8)]
+        assert float(said[0].split()[-1]) > 0.6
+        assert len(list(scripts.glob("**/jobs/debian/**/models/checkpoint"))) == 1
+        lab.expect_nothing_left()
 
 
 def articles_job_in(container: dict[str, Any]) -> str:
