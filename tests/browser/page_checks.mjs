@@ -90,8 +90,12 @@ const checks = {
     await all.click();
     assert.equal(await all.isDisabled(), true);
     await chart.getByRole("button", { name: "Zoom in" }).click();
-    assert.equal(await all.isDisabled(), false);
-    await all.click();
+    const ofAll = page.getByRole("button", { name: "Show all" });
+    assert.ok((await ofAll.count()) > 1);
+    const disabled = async () => (await ofAll.all()).reduce(async (count, one) => (await count) + Number(await one.isDisabled()), 0);
+    assert.equal(await disabled(), 0, "all charts are zoomed alike");
+    await page.locator(".u-over").last().dblclick();
+    assert.equal(await disabled(), await ofAll.count(), "and back");
     const ends = async () => (await chart.getByRole("img").getAttribute("aria-label")).match(/rank 0: ends at ([\d.e-]+)/)?.[1];
     const before = await ends();
     await until("another last value", async () => (await ends()) !== before);

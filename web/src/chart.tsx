@@ -12,9 +12,16 @@ export interface Look {
   dark: boolean;
 }
 
+/** A range of a chart's places. */
 interface Zoom {
   from: number;
   to: number;
+}
+
+/** What all charts are zoomed to. */
+export interface CommonZoom extends Zoom {
+  /** What the chart in which it was chosen counts its places from. */
+  first: number;
 }
 
 const HEIGHT = 220;
@@ -62,7 +69,8 @@ function optionsOf(
     width,
     height: HEIGHT,
     cursor: {
-      sync: { key: "gyre" },
+      // A selection goes to the other charts as the common zoom.
+      sync: { key: "gyre", filters: { pub: (type) => type === "mousemove" || type === "mouseleave" } },
       drag: { x: true, y: false, setScale: false },
       bind: { dblclick: () => () => (zoomTo(null), null) },
     },
@@ -103,7 +111,6 @@ function extent(data: uPlot.AlignedData): Zoom {
 
 /** One chart on its canvas, from when it comes into view. */
 class Drawing {
-  zoom: Zoom | null = null;
   #plot: uPlot | null = null;
   #names = "";
   #lines: Line[] = [];
@@ -118,6 +125,7 @@ class Drawing {
   constructor(
     private readonly name: string,
     private readonly target: HTMLElement,
+    public zoom: Zoom | null,
     private readonly zoomTo: (zoom: Zoom | null) => void,
   ) {}
 
@@ -228,20 +236,22 @@ function useDetail(source: Source, data: ChartData | null, runs: Run[], axis: Ax
   return detail !== null && detail.zoom === zoom ? detail.data : null;
 }
 
-export function Chart({ source, name, version, runs, look }: {
+export function Chart({ source, name, version, runs, look, common, zoomAll }: {
   source: Source;
   name: string;
   version: number;
   runs: Run[];
   look: Look;
+  common: CommonZoom | null;
+  zoomAll: (zoom: CommonZoom | null) => void;
 }) {
   const place = useRef<HTMLDivElement>(null);
   const drawing = useRef<Drawing | null>(null);
   const [inView, setInView] = useState(false);
-  const [zoom, setZoom] = useState<Zoom | null>(null);
   const data = useChartData(source, name, version, inView);
   const first = useMemo(() => (data === null ? 0 : firstStep(data)), [data]);
-  const detail = useDetail(source, data, runs, look.axis, first, zoom);
+  const zoom = useMemo(() => common && { from: common.from + (common.first - first), to: common.to + (common.first - first) }, [common, first]);
+  const detail = useDetail(source, inView ? data : null, runs, look.axis, first, zoom);
   const lines = useMemo(() => (data === null ? [] : linesOf(detail ?? data, runs, look.axis, first)), [data, detail, runs, look.axis, first]);
   const whole = useMemo(() => (data === null ? [] : linesOf(data, runs, look.axis, first)), [data, runs, look.axis, first]);
 
@@ -258,8 +268,10 @@ export function Chart({ source, name, version, runs, look }: {
       resized.disconnect();
     };
   }, []);
-  useEffect(() => setZoom(null), [look.axis]);
   const words = useMemo(() => describe(name, whole), [name, whole]);
+  const firstNow = useRef(first);
+  firstNow.current = first;
+  const setZoom = (zoom: Zoom | null) => zoomAll(zoom && { ...zoom, first: firstNow.current });
   // Smoothing changes with every movement of its slider: the chart stays, and has other values.
   const { axis, logarithmic, dark } = look;
   useEffect(() => {
@@ -270,7 +282,7 @@ export function Chart({ source, name, version, runs, look }: {
   }, [axis, logarithmic, dark]);
   useEffect(() => {
     if (place.current === null || lines.length === 0 || !inView) return;
-    drawing.current ??= new Drawing(name, place.current, setZoom);
+    drawing.current ??= new Drawing(name, place.current, zoom, setZoom);
     drawing.current.show(lines, look, first);
   }, [lines, look, first, inView]);
   useEffect(() => drawing.current?.apply(zoom), [zoom, axis, logarithmic, dark]);
