@@ -57,7 +57,7 @@ const checks = {
 
   async its_shares_are_a_table_and_axe_finds_no_barrier() {
     await timeline.getByText("As a table").click();
-    assert.equal(await timeline.getByRole("row").count(), 3);
+    await until("a row of each rank", async () => (await timeline.getByRole("row").count()) === 3);
     await page.evaluate(readFileSync(require.resolve("axe-core/axe.min.js"), "utf8"));
     for (const colorScheme of ["light", "dark"]) {
       await page.emulateMedia({ colorScheme });
