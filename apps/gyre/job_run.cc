@@ -72,24 +72,26 @@ std::string job_name_of(const std::string& file) {
 /// One job of a service in this process, from its submission to its end, on a console.
 class Console {
  public:
-  Console(jobs::service::Service& service, jobs::resources::JobName name, bool quiet)
+  Console(jobs::service::Service& service, jobs::resources::JobName name, bool quiet, EndSignals& signals)
       : service_(service),
         name_(std::move(name)),
         quiet_(quiet),
-        view_(quiet ? cli::LiveOptions() : cli::live_options_from_environment(), "gyre job run"),
+        signals_(signals),
+        view_(quiet ? cli::LiveOptions() : cli::live_options_from_environment(), "gyre job run",
+              [this] {
+                if (ended_by_signal(0)) throw Error(ErrorCode::kShutDown, "stdout has no room");
+              }),
         logs_([this] { return log_folder(); }, [this] { return service_.files_are_complete(name_); }) {}
 
-  jobs::resources::Job follow(EndSignals& signals) {
-    jobs::client::LogTail tail(logs_, {}, [this](auto stream, auto text) { view_.write(stream, text); });
+  jobs::resources::Job follow() {
+    jobs::client::LogTail tail(logs_, {}, [this](auto stream, auto text) { show(stream, text); });
     view_.watch(name_.job, [this] { return glance(); });
     while (true) {
       say_news();
       const bool ended = tail.read_new();
       if (ended) break;
       view_.tick();
-      if (!signals.wait(kPollMs)) continue;
-      say("terminating the job");
-      service_.terminate(name_);
+      ended_by_signal(kPollMs);
     }
     view_.end();
     say_news();
@@ -98,6 +100,25 @@ class Console {
 
  private:
   void say(const std::string& sentence) { view_.say("gyre job run: " + sentence); }
+
+  /// Whether a signal came, upon which the job ends.
+  bool ended_by_signal(int longest_ms) {
+    if (!signals_.wait(longest_ms)) return false;
+    say("terminating the job");
+    service_.terminate(name_);
+    return true;
+  }
+
+  /// A stdout that fails costs the job nothing.
+  void show(jobs::client::LogStream stream, std::string_view text) {
+    if (is_cut_ && stream == jobs::client::LogStream::kOut) return;
+    try {
+      view_.show_log(stream, text);
+    } catch (const Error& error) {
+      is_cut_ = true;
+      say(fmt::format("{}; the rest of the job's output is not shown", error.what()));
+    }
+  }
 
   void say_news() {
     for (const auto& event : service_.events({name_.workspace, "", name_.experiment, name_.job}, last_event_, 1'000)) {
@@ -136,7 +157,9 @@ class Console {
   jobs::service::Service& service_;
   const jobs::resources::JobName name_;
   const bool quiet_;
+  EndSignals& signals_;
   JobView view_;
+  bool is_cut_ = false;  // What stdout shows.
   jobs::client::FolderLogs logs_;
   std::string news_;  // What has happened last.
   std::int64_t last_event_ = 0;
@@ -279,7 +302,7 @@ int JobRun::run(const std::vector<std::string>& environment) const {
     service.create_experiment({kCluster.workspace, kExperiment});
     service.create_cluster(kCluster, cluster);
     service.submit(name, {*parsed.spec, kCluster, store_code(service, code)});
-    job = Console(service, name, quiet_).follow(signals);
+    job = Console(service, name, quiet_, signals).follow();
     directories = service.output_directories(name);
     release_nodes(service);
   }

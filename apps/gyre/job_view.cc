@@ -67,7 +67,9 @@ void JobView::write_to_stdout(std::string_view text) {
               .what());
     }
     meanwhile_();
-    ::poll(nullptr, 0, kBetweenTriesMs);
+    // A pipe says when it has room, a disk does not.
+    pollfd room_in_pipe{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
+    ::poll(&room_in_pipe, is_full ? 0 : 1, kBetweenTriesMs);
   }
 }
 

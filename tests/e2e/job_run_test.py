@@ -201,3 +201,37 @@ def test_code_is_copied_to_every_node_and_what_cannot_be_is_refused_before_anyth
         assert refused.returncode == 2
         assert len(refused.stderr.splitlines()) == 1
         assert why in refused.stderr
+
+
+def test_a_slow_pipe_gets_every_byte_and_a_stdout_that_fails_costs_the_job_nothing(
+    gyre: Path, tmp_path: Path, share: Path
+) -> None:
+    """A pipe that does not block was written until it was full; the rest was lost, with exit code 0."""
+    size = 300_000
+    file = tmp_path / "job.json"
+    properties = {
+        "nodeCount": 1,
+        "stdOutErrPathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/external",
+        "customToolkitSettings": {"commandLine": f"yes abcdefghi | head -c {size}; exit 7"},
+    }
+    file.write_text(json.dumps({"properties": properties}))
+
+    def started(stdout: int) -> subprocess.Popen[bytes]:
+        words = [str(gyre), "job", "run", str(file), "--mount", f"external={share}"]
+        return subprocess.Popen(words, stdout=stdout, stderr=subprocess.PIPE, env={"PATH": os.environ["PATH"]})
+
+    out, into = os.pipe()
+    os.set_blocking(into, False)
+    assert fcntl.fcntl(out, fcntl.F_GETPIPE_SZ) < size
+    job = started(into)
+    os.close(into)
+    with os.fdopen(out, "rb") as stream:
+        assert stream.read() == b"abcdefghi\n" * (size // 10)
+    errors = job.communicate(timeout=60)[1]
+    assert job.returncode == 7, errors
+    with Path("/dev/null").open("rb") as only_read:
+        job = started(only_read.fileno())
+    errors = job.communicate(timeout=60)[1]
+    assert job.returncode == 7, errors
+    sentence = b"cannot write to stdout: Bad file descriptor; the rest of the job's output is not shown\n"
+    assert errors.count(b"gyre job run: " + sentence) == 1
