@@ -317,7 +317,8 @@ std::vector<std::string> RunCommand::take_command(const std::vector<std::string>
     if (option == nullptr)
       throw UsageError(unknown_option(word.starts_with("--") ? name : word, cli::option_names(*verb_)));
     const bool value_follows = takes_value(*option) && !holds_value(word);
-    if (value_follows && next + 1 == arguments.size()) throw UsageError(fmt::format("{} needs a value", name));
+    const bool is_last = next + 1 == arguments.size() || arguments[next + 1] == "--";
+    if (value_follows && is_last) throw UsageError(fmt::format("{} needs a value", name));
     // Name and value apart, so that the value may be empty, or begin with a dash.
     if (takes_value(*option)) {
       options.push_back(name);

@@ -28,6 +28,7 @@ def lines_of(job: Job) -> list[str]:
         (["-n", ""], "--ranks: an empty value was given"),
         (["-H", ""], "--hosts: an empty value was given"),
         (["-n"], "-n is 'touch'"),
+        (["--metrics", "--"], "--metrics needs a value"),
         (["--nproc-per-node", ""], "--nproc-per-node: an empty value was given"),
         (["--nnodes", "1", "--node-rank", "1"], "--node-rank is '1'"),
         (["--nnodes", "2:1"], "--nnodes 2:1: elastic jobs"),
