@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ _MOST_SECONDS_PER_JOB = 10  # Time limit of the wait for the end, beyond the dur
 _LAST_WORDS = 2000
 _POLL_SECONDS = 0.02
 _JOBS = "/workspaces/default/experiments/bench/jobs"
+_WAITING_JOBS = "/workspaces/default/experiments/waiting/jobs"
 
 
 def add_verb(verbs: Any) -> None:
@@ -41,6 +42,13 @@ def add_verb(verbs: Any) -> None:
     parser.add_argument("--nodes", type=int, default=8, help="virtual nodes, one job on each (default: 8)")
     parser.add_argument("--seconds", type=float, default=1.0, help="duration of each job, a sleep (default: 1)")
     parser.add_argument("--followers", type=int, default=200, help="followers of one job's log (default: 200)")
+    parser.add_argument(
+        "--queued",
+        type=int,
+        default=0,
+        metavar="N",
+        help="jobs that wait meanwhile, for a cluster without nodes (default: 0)",
+    )
     parser.add_argument("--idle-seconds", type=float, default=10.0, help="time to watch the idle server (default: 10)")
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write the rows to this file")
     parser.add_argument(
@@ -50,10 +58,10 @@ def add_verb(verbs: Any) -> None:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    limits = {"jobs": _MOST_JOBS, "nodes": 100, "followers": 1000}
-    for name, most in limits.items():
-        if not 1 <= getattr(arguments, name) <= most:
-            raise UsageError(f"--{name} is {getattr(arguments, name)}; 1 to {most} are possible")
+    limits = {"jobs": (1, _MOST_JOBS), "nodes": (1, 100), "followers": (1, 1000), "queued": (0, _MOST_JOBS)}
+    for name, (least, most) in limits.items():
+        if not least <= getattr(arguments, name) <= most:
+            raise UsageError(f"--{name} is {getattr(arguments, name)}; {least} to {most} are possible")
     for name in ("seconds", "idle_seconds"):
         if not 0 <= getattr(arguments, name) <= 3600:
             raise UsageError(f"--{name.replace('_', '-')} is {getattr(arguments, name):g}; 0 to 3600 are possible")
@@ -149,10 +157,10 @@ def _end_agents(folder: Path) -> None:
             continue
 
 
-def _job(line: str) -> dict[str, Any]:
+def _job(line: str, cluster: str = "bench") -> dict[str, Any]:
     return {
         "properties": {
-            "cluster": {"id": "bench"},
+            "cluster": {"id": cluster},
             "nodeCount": 1,
             "stdOutErrPathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/share",
             "customToolkitSettings": {"commandLine": line},
@@ -170,6 +178,30 @@ def _wait(condition: Callable[[], bool], seconds: float, what: str) -> None:
 
 def _state(server: Server, name: str) -> str:
     return str(server.ask("GET", f"{_JOBS}/{name}")["properties"]["executionState"])
+
+
+def _add_cluster(server: Server, name: str, nodes: int, share: Path) -> None:
+    properties = {
+        "vmSize": "virtual",
+        "scaleSettings": {"manual": {"targetNodeCount": nodes}},
+        "gyreSettings": {"mounts": {"share": str(share)}},
+    }
+    server.ask("PUT", f"/workspaces/default/clusters/{name}", {"properties": properties})
+
+
+def _fill_queue(server: Server, share: Path, jobs: int) -> None:
+    """Submits jobs that wait to the end of the benchmark."""
+    server.ask("PUT", "/workspaces/default/experiments/waiting")
+    _add_cluster(server, "waiting", 0, share)
+    for number in range(jobs):
+        server.ask("PUT", f"{_WAITING_JOBS}/job-{number}", _job("true", cluster="waiting"))
+
+
+def _check_queue(server: Server, jobs: int) -> None:
+    """All jobs of _fill_queue() still wait."""
+    last = server.ask("GET", f"{_WAITING_JOBS}/job-{jobs - 1}")["properties"]
+    if last["executionState"] != "queued" or server.ask("GET", f"{_WAITING_JOBS}?state=running&maxresults=1")["value"]:
+        raise BenchError("a job ran on a cluster without nodes")
 
 
 def _run_queue(server: Server, share: Path, arguments: argparse.Namespace) -> Row:
@@ -341,18 +373,17 @@ def measure(arguments: argparse.Namespace, launcher: Launcher) -> list[Row]:
         share.chmod(0o777)
         with _server(folder) as server:
             server.ask("PUT", "/workspaces/default/experiments/bench")
-            cluster: Mapping[str, Any] = {
-                "vmSize": "virtual",
-                "scaleSettings": {"manual": {"targetNodeCount": arguments.nodes}},
-                "gyreSettings": {"mounts": {"share": str(share)}},
-            }
-            server.ask("PUT", "/workspaces/default/clusters/bench", {"properties": cluster})
+            _add_cluster(server, "bench", arguments.nodes, share)
+            if arguments.queued:
+                launcher.say(f"{arguments.queued} jobs that wait")
+                _fill_queue(server, share, arguments.queued)
             launcher.say(f"{arguments.jobs} jobs of {arguments.seconds:g} s through {arguments.nodes} nodes")
             row: Row = {
                 "bench": "jobs",
                 "jobs": arguments.jobs,
                 "nodes": arguments.nodes,
                 "seconds": arguments.seconds,
+                "queued": arguments.queued,
                 **_run_queue(server, share, arguments),
             }
             row["bound_jobs_per_second"] = arguments.nodes / arguments.seconds if arguments.seconds else None
@@ -360,6 +391,8 @@ def measure(arguments: argparse.Namespace, launcher: Launcher) -> list[Row]:
             launcher.say(f"{arguments.followers} followers of a log")
             row |= _followers(server, arguments.followers)
             row["page_us"] = _page(server)
+            if arguments.queued:
+                _check_queue(server, arguments.queued)
             row["idle_core_share"] = _idle_share(server, arguments.idle_seconds)
             row["peak_bytes"] = server.peak_bytes()
         lacking = _why_no_slurm()

@@ -184,8 +184,9 @@ def jobs_cells(row: Row) -> tuple[str, ...]:
     slurm: Row = row["peers"].get("sbatch", {})
     rate: float = row["jobs_per_second"]
     bound: float | None = row["bound_jobs_per_second"]
+    queued = f", {row['queued']} waiting" if row["queued"] else ""
     return (
-        f"{row['jobs']} jobs of {row['seconds']:g} s, {row['nodes']} nodes", f"{rate:.2f}",
+        f"{row['jobs']} jobs of {row['seconds']:g} s, {row['nodes']} nodes{queued}", f"{rate:.2f}",
         f"{rate / bound:.0%}" if bound else "-", f"{slurm['jobs_per_second']:.2f}" if slurm else "-",
         time_text(row["submit_us"]), time_text(row["submit_p99_us"]), time_text(slurm.get("submit_us")),
         time_text(row["first_output_us"]), time_text(slurm.get("first_output_us")), time_text(row["page_us"]),
