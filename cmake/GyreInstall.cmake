@@ -1,14 +1,22 @@
 # Where programs land: build/<preset>/bin while working, the environment's scripts folder when pip installs the wheel.
 # Runs at the end of the root CMakeLists.txt, when all targets exist.
 function(gyre_place_programs)
-  set(gyre_demo_programs gyre_run gyre_cifar10_demo)  # For ./dev demo only; never installed.
-  foreach(target gyre_app gyre_node gyre_node_contained gyre_run gyre_bench_decode gyre_bench_rank gyre_bench_step gyre_bench_store gyre_cifar10 gyre_cifar10_demo gyre_cosmoflow gyre_resnet50)
+  set(installed gyre_app gyre_node gyre_node_contained gyre_bench_decode gyre_bench_rank gyre_bench_step gyre_bench_store gyre_cifar10 gyre_cosmoflow gyre_resnet50)
+  set(demo gyre_run gyre_cifar10_demo)  # For ./dev demo only; never installed.
+  foreach(target ${installed} ${demo})
     if(NOT TARGET ${target})
       continue()
     endif()
     set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
-    if(SKBUILD AND NOT target IN_LIST gyre_demo_programs)
+    if(SKBUILD AND target IN_LIST installed)
       gyre_install_program(${target})
+    endif()
+  endforeach()
+  # What `./dev build` builds: all that is installed, without the tests and the benchmarks for developers.
+  add_custom_target(gyre_product)
+  foreach(target ${installed} gyre_curl gyre_models_shared gyre_parquet gyre_python gyre_shared gyre_tensorflow gyre_train_shared)
+    if(TARGET ${target})
+      add_dependencies(gyre_product ${target})
     endif()
   endforeach()
 endfunction()

@@ -18,6 +18,11 @@ def targets_of_demo() -> list[str]:
     return found[1].split()
 
 
+def commands_for(*targets: str) -> list[str]:
+    asked = ["ninja", "-C", str(ROOT / "build/release"), "-t", "commands", *targets]
+    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
 def gyre_run(*words: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["gyre-run", *map(str, words)], capture_output=True, text=True, check=False, timeout=120)
 
@@ -28,11 +33,19 @@ def option_names(text: str) -> set[str]:
 
 def test_the_demo_builds_no_job_service_and_no_stores() -> None:
     """A new user waited for 607 steps, of which the demo ran half."""
-    asked = ["ninja", "-C", str(ROOT / "build/release"), "-t", "commands", *targets_of_demo()]
-    commands = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.splitlines()
+    commands = commands_for(*targets_of_demo())
     assert 0 < len(commands) <= MOST_STEPS
     for folder in ("gyre/jobs/", "gyre/store/", "gyre/net/http/", "gyre/data/parquet/"):
         assert [command for command in commands if f"{ROOT}/{folder}" in command] == []
+
+
+def test_a_build_is_what_is_installed() -> None:
+    """It compiled the tests too, which are half of all steps."""
+    made = [command for command in commands_for("gyre_product") if "_test" in command]
+    assert made == []
+    built = "\n".join(commands_for("gyre_product"))
+    for name in ("bin/gyre", "bin/gyre-node", "bin/gyre-cosmoflow", "libgyre_train.so", "libgyre_parquet.so", "_core."):
+        assert name in built, name
 
 
 def test_the_demos_launcher_has_the_options_of_gyre_run_for_ranks_of_this_machine() -> None:

@@ -19,7 +19,7 @@ bench() {
   fi
   shift
   setup test
-  build release || die "the build failed; see above"
+  build release all || die "the build failed; see above"
   cd "$ROOT" || exit 1
   export PYTHONPATH="$ROOT/python:$ROOT/tools${PYTHONPATH:+:$PYTHONPATH}" PATH="$ROOT/build/release/bin:$VENV/bin:$PATH"
   if [[ -f "bench/$name.py" ]]; then exec "$PYTHON" "bench/$name.py" "$@"; fi

@@ -1,4 +1,4 @@
-# ./dev build [PRESET [TARGET...]]: configures when needed, builds, and links the results into .venv.
+# ./dev build [PRESET [TARGET...]]: configures when needed, builds, and links the results into .venv. Of the release, what is installed.
 
 kPresets="release debug asan tsan ubsan fuzz"
 
@@ -24,7 +24,11 @@ build() {
   local preset=${1:-release} targets=()
   setup_for_preset "$preset"
   configure "$preset"
-  (($# > 1)) && targets=(--target "${@:2}")
+  if (($# > 1)); then
+    targets=(--target "${@:2}")
+  elif [[ "$preset" == release ]]; then
+    targets=(--target gyre_product)
+  fi
   cmake --build "$ROOT/build/$preset" -j "$(jobs_at_once)" "${targets[@]}" >&2 || return 1
   if [[ "$preset" == release ]]; then link_into_venv; fi
 }

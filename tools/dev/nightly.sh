@@ -30,7 +30,7 @@ prepare_part() {
     # shellcheck disable=SC2046  # A word for each target.
     fuzz) build fuzz $(fuzz_names | sed 's/$/_fuzz/') ;;
     *)
-      setup test && build release
+      setup test && build release all
       # An image of a Debian, and the tree in which the wheel is tried.
       [[ -n "${GYRE_DEV_SKIP_PACKAGES:-}" ]] || install_packages "$ROOT/tools/dev/apt-wheel.txt"
       ;;

@@ -184,6 +184,7 @@ run_tests() {
     # Python tests run programs and the extension module: any of them needs the whole build.
     ((${#PATHS[@]} == 0)) || TARGETS=()
   fi
+  ((${#TARGETS[@]} > 0)) || TARGETS=(all)
   if ! build "$PRESET" "${TARGETS[@]}"; then
     say "FAILED  building $PRESET"
     count "build-$PRESET" 0 1

@@ -27,7 +27,7 @@ test_in_torch() {
   local version=${1:-} place
   [[ -n "$version" ]] || die "which version? ./dev test torch 2.14.1"
   setup test
-  build release || die "the build failed; see above"
+  build release all || die "the build failed; see above"
   place="$ROOT/build/torch/$version"
   if [[ "$(cat "$place/.gyre-made-for" 2>/dev/null)" != "$version" ]]; then
     say "installing torch $version in build/torch/$version"
@@ -46,7 +46,7 @@ test_in_tensorflow() {
   local version=${1:-} keras=${2:-} place packages
   [[ -n "$version" ]] || die "which version? ./dev test tensorflow 2.16.2"
   setup test
-  build release || die "the build failed; see above"
+  build release all || die "the build failed; see above"
   place="$ROOT/build/tensorflow/$version${keras:+-keras-$keras}"
   [[ "$(uname -m)" == x86_64 ]] && packages="tensorflow-cpu==$version" || packages="tensorflow==$version"
   packages+=" keras${keras:+==$keras} $(grep -E '^(cloudpickle|pytest|pytest-xdist)==' "$ROOT/tests/tensorflow.txt" | tr '\n' ' ')"
