@@ -4,127 +4,32 @@ It takes minutes for each, so that it is a part of `./dev nightly long`."""
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 import signal
-import tempfile
-import uuid
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from effort import is_long
-from images import Storage, busybox_files
-from job_server import JobServer
+from engine_place import ENGINES, LEASE, SHARE, Place, place_on
 from running_job import wait_until
-from slurm_cluster import slurm_cluster
-from ssh_cluster import ssh_cluster
 
 __test__ = is_long()
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_programs("sshd", "slurmctld", "podman", "runc")]
 
-ENGINES = ("local", "ssh", "slurm")
 ON_HOSTS = [f"{engine}-host" for engine in ENGINES]
 EVERYWHERE = [f"{engine}-{where}" for engine in ENGINES for where in ("host", "container")]
-SHARE = "$AZ_BATCHAI_MOUNT_ROOT/external"
-LEASE = "5"
 SHORT_JOBS = 50
 CODE_BYTES = 100_000_000
 everywhere = pytest.mark.parametrize("place", EVERYWHERE, indirect=True, scope="module")
 on_hosts = pytest.mark.parametrize("place", ON_HOSTS, indirect=True, scope="module")
 
 
-@dataclass
-class Place:
-    """A server with a cluster `lab` of two nodes."""
-
-    server: JobServer
-    storage: Storage
-    contained: bool
-    roots: Callable[[], list[Path]]  # The folders of nodes that have a job.
-    mark: str  # In the environment of all that jobs start.
-
-    def submit(self, name: str, properties: dict[str, Any], *options: str) -> None:
-        variable, value = self.mark.split("=")
-        whole = {
-            "nodeCount": 2,
-            "stdOutErrPathPrefix": SHARE,
-            "environmentVariables": [{"name": variable, "value": value}],
-            **properties,
-        }
-        if self.contained:
-            whole["containerSettings"] = {"imageSourceRegistry": {"image": "localhost/gyre-test/engines:1"}}
-        file = self.server.job_file(whole, f"{name}.json")
-        self.server.ok("job", "submit", str(file), "--cluster", "lab", "--name", name, *options)
-
-    def ranks(self, line: str) -> dict[str, Any]:
-        """Two on each node."""
-        return {"gyreSettings": {"program": ["sh", "-c", line], "processesPerNode": 2}}
-
-    def wait_for(self, name: str) -> int:
-        return self.server.verb("job", "wait", name, seconds=300).returncode
-
-    def events(self, name: str) -> str:
-        return self.server.ok("job", "events", name)
-
-    def expect_nothing_left(self) -> None:
-        wait_until("no container is left", lambda: self.storage.containers() == [])
-        wait_until("no process is left", lambda: processes_with(self.mark) == [])
-        wait_until("no folder is left", lambda: self.roots() == [])
-
-
-def processes_with(entry: str) -> list[str]:
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if entry.encode() in (process / "environ").read_bytes().split(b"\0"):
-                found.append(process.name)
-        except OSError:
-            continue
-    return found
-
-
 @pytest.fixture(scope="module")
 def place(request: pytest.FixtureRequest, gyre: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     engine, where = request.param.split("-")
-    folder = Path(tempfile.mkdtemp(prefix="gyre-engine-"))
-    folder.chmod(0o755)
-    server = JobServer(gyre, tmp_path_factory.mktemp("server"))
-    with ExitStack() as stack:
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        storage = Storage(folder / "containers")
-        stack.callback(storage.remove)
-        storage.add("gyre-test/engines:1", busybox_files())
-        server.environment["GYRE_CONTAINERS"] = str(storage.folder)
-        settings: dict[str, Any] = {"mounts": {"external": str(server.share)}}
-        options = {"address": "127.0.0.1", "lease_seconds": LEASE, "node_folder": str(folder / "engine" / "local")}
-        if engine == "ssh":
-            variables = {"GYRE_CONTAINERS": str(storage.folder)}
-            hosts = stack.enter_context(ssh_cluster(folder / "engine", 2, variables))
-            keys = ", ".join(f"{name} {hosts.fingerprint(name)}" for name in hosts.names)
-            options |= {"hosts": ", ".join(hosts.names), "host_keys": keys, "ssh_config": str(hosts.config)}
-        if engine == "slurm":
-            (folder / "engine").mkdir()
-            environment = stack.enter_context(slurm_cluster(folder / "engine", nodes=2))
-            server.environment["SLURM_CONF"] = environment["SLURM_CONF"]
-        if engine != "local":
-            settings |= {"driver": engine, "driverOptions": options}
-        stack.callback(server.close)
-        server.start("--lease", LEASE)
-        file = server.tmp_path / "cluster.json"
-        file.write_text(json.dumps({"properties": {"vmSize": "any", "gyreSettings": settings}}))
-        server.ok("cluster", "create", "lab", "-f", str(file), "--target", "2")
-
-        def roots() -> list[Path]:
-            if engine == "local":  # Nodes outlive jobs.
-                return [file.parents[1] for file in server.folder.glob("nodes/*/agent/current.json")]
-            return list(folder.glob("engine/nodes/*/gyre-*"))
-
-        yield Place(server, storage, where == "container", roots, f"GYRE_TEST_ENGINES={uuid.uuid4().hex}")
+    with place_on(engine, where == "container", gyre, tmp_path_factory.mktemp("server")) as made:
+        yield made
 
 
 @on_hosts

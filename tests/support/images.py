@@ -72,28 +72,17 @@ class Storage:
             '[engine]\ncgroup_manager = "cgroupfs"\nevents_logger = "none"\nlock_type = "file"\nruntime = "runc"\n'
         )
 
+    def command(self, *words: str) -> list[str]:
+        """Podman on this storage, to be run anywhere on this machine."""
+        places = ["--root", str(self.folder / "root"), "--runroot", str(self.state / "run")]
+        places += ["--tmpdir", str(self.state / "libpod"), "--storage-driver", "overlay"]
+        return ["env", f"CONTAINERS_CONF={self.state / 'containers.conf'}", "podman", *places, *words]
+
     def podman(
         self, *words: str, stdin: bytes | None = None, environment: dict[str, str] | None = None
     ) -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run(
-            [
-                "podman",
-                "--root",
-                str(self.folder / "root"),
-                "--runroot",
-                str(self.state / "run"),
-                "--tmpdir",
-                str(self.state / "libpod"),
-                "--storage-driver",
-                "overlay",
-                *words,
-            ],
-            input=stdin,
-            capture_output=True,
-            env={**(environment or os.environ), "CONTAINERS_CONF": str(self.state / "containers.conf")},
-            check=True,
-            timeout=60,
-        )
+        command = self.command(*words)
+        return subprocess.run(command, input=stdin, capture_output=True, env=environment, check=True, timeout=60)
 
     @property
     def state(self) -> Path:

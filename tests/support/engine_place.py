@@ -1,0 +1,122 @@
+"""A job server with a cluster of two nodes on an engine of any kind, whose jobs run on hosts or in containers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from images import Storage, busybox_files
+from job_server import JobServer
+from running_job import wait_until
+from slurm_cluster import slurm_cluster
+from ssh_cluster import SshCluster, ssh_cluster
+
+ENGINES = ("local", "ssh", "slurm")
+IMAGE = "localhost/gyre-test/engines:1"
+SHARE = "$AZ_BATCHAI_MOUNT_ROOT/external"
+LEASE = "5"
+
+
+@dataclass
+class Place:
+    """A server with a cluster `lab` of two nodes."""
+
+    server: JobServer
+    storage: Storage
+    contained: bool
+    roots: Callable[[], list[Path]]  # The folders of nodes that have a job.
+    mark: str  # In the environment of all that jobs start.
+    hosts: SshCluster | None  # Of the engine ssh.
+
+    def job_file(self, name: str, properties: dict[str, Any]) -> Path:
+        variable, value = self.mark.split("=")
+        whole = {
+            "nodeCount": 2,
+            "stdOutErrPathPrefix": SHARE,
+            "environmentVariables": [{"name": variable, "value": value}],
+            **properties,
+        }
+        if self.contained:
+            whole["containerSettings"] = {"imageSourceRegistry": {"image": IMAGE}}
+        return self.server.job_file(whole, f"{name}.json")
+
+    def submit(self, name: str, properties: dict[str, Any], *options: str) -> None:
+        file = self.job_file(name, properties)
+        self.server.ok("job", "submit", str(file), "--cluster", "lab", "--name", name, *options)
+
+    def ranks(self, line: str) -> dict[str, Any]:
+        """Two on each node."""
+        return {"gyreSettings": {"program": ["sh", "-c", line], "processesPerNode": 2}}
+
+    def wait_for(self, name: str) -> int:
+        return self.server.verb("job", "wait", name, seconds=300).returncode
+
+    def events(self, name: str) -> str:
+        return self.server.ok("job", "events", name)
+
+    def expect_nothing_left(self) -> None:
+        wait_until("no container is left", lambda: self.storage.containers() == [])
+        wait_until("no process is left", lambda: processes_with(self.mark) == [])
+        wait_until("no folder is left", lambda: self.roots() == [])
+
+
+def processes_with(entry: str) -> list[str]:
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if entry.encode() in (process / "environ").read_bytes().split(b"\0"):
+                found.append(process.name)
+        except OSError:
+            continue
+    return found
+
+
+@contextmanager
+def place_on(
+    engine: str, contained: bool, gyre: Path, tmp_path: Path, programs: Path | None = None
+) -> Iterator[Place]:
+    """`tmp_path`: a new folder. `programs`: what the server finds in it comes before the machine's."""
+    folder = Path(tempfile.mkdtemp(prefix="gyre-engine-"))
+    folder.chmod(0o755)
+    server = JobServer(gyre, tmp_path)
+    if programs is not None:
+        server.environment["PATH"] = f"{programs}:{server.environment['PATH']}"
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        storage = Storage(folder / "containers")
+        stack.callback(storage.remove)
+        storage.add(IMAGE.removeprefix("localhost/"), busybox_files())
+        server.environment["GYRE_CONTAINERS"] = str(storage.folder)
+        settings: dict[str, Any] = {"mounts": {"external": str(server.share)}}
+        options = {"address": "127.0.0.1", "lease_seconds": LEASE, "node_folder": str(folder / "engine" / "local")}
+        hosts: SshCluster | None = None
+        if engine == "ssh":
+            variables = {"GYRE_CONTAINERS": str(storage.folder)}
+            hosts = stack.enter_context(ssh_cluster(folder / "engine", 2, variables))
+            keys = ", ".join(f"{name} {hosts.fingerprint(name)}" for name in hosts.names)
+            options |= {"hosts": ", ".join(hosts.names), "host_keys": keys, "ssh_config": str(hosts.config)}
+        if engine == "slurm":
+            (folder / "engine").mkdir()
+            environment = stack.enter_context(slurm_cluster(folder / "engine", nodes=2))
+            server.environment["SLURM_CONF"] = environment["SLURM_CONF"]
+        if engine != "local":
+            settings |= {"driver": engine, "driverOptions": options}
+        stack.callback(server.close)
+        server.start("--lease", LEASE)
+        file = server.tmp_path / "cluster.json"
+        file.write_text(json.dumps({"properties": {"vmSize": "any", "gyreSettings": settings}}))
+        server.ok("cluster", "create", "lab", "-f", str(file), "--target", "2")
+
+        def roots() -> list[Path]:
+            if engine == "local":  # Nodes outlive jobs.
+                return [file.parents[1] for file in server.folder.glob("nodes/*/agent/current.json")]
+            return list(folder.glob("engine/nodes/*/gyre-*"))
+
+        yield Place(server, storage, contained, roots, f"GYRE_TEST_ENGINES={uuid.uuid4().hex}", hosts)
