@@ -63,7 +63,7 @@ def engine_alone(place: Place, engine: str, folder: Path) -> float:
     """Seconds until both nodes have written a line, without Gyre."""
     words = ["echo", LINE]
     if place.contained:
-        words = place.storage.command("run", "--rm", "--network=host", "--cgroups=disabled", IMAGE, *words)
+        words = place.storage.command("run", "--rm", "--network=host", IMAGE, *words)
     if engine == "slurm":
         output = folder / "slurm.out"
         output.unlink(missing_ok=True)
@@ -80,9 +80,11 @@ def engine_alone(place: Place, engine: str, folder: Path) -> float:
     commands = [words, words]
     if engine == "ssh":
         assert place.hosts is not None
-        commands = [["ssh", "-F", str(place.hosts.config), name, shlex.join(words)] for name in place.hosts.names]
+        trust = ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR"]
+        login = ["ssh", "-F", str(place.hosts.config), *trust]
+        commands = [[*login, name, shlex.join(words)] for name in place.hosts.names]
     begin = time.monotonic()
-    with running(commands, {**os.environ, "PATH": os.environ["PATH"]}) as processes:
+    with running(commands, dict(os.environ)) as processes:
         for process in processes:
             read_lines(process, 1)
         return time.monotonic() - begin
@@ -169,7 +171,9 @@ def measure(engine: str, contained: bool, rounds: int, jobs: int) -> dict[str, A
                 alone.append(engine_alone(place, engine, folder))
                 ours.append(with_gyre(place, f"first-{number}"))
             stops = [
-                until_it_has_ended(place, f"stop-{number}", lambda at=number: place.server.ok("job", "stop", f"stop-{at}"))  # type: ignore[misc]
+                until_it_has_ended(
+                    place, f"stop-{number}", lambda at=number: place.server.ok("job", "stop", f"stop-{at}")
+                )  # type: ignore[misc]
                 for number in range(rounds)
             ]
             kills = [

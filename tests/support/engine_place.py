@@ -79,9 +79,7 @@ def processes_with(entry: str) -> list[str]:
 
 
 @contextmanager
-def place_on(
-    engine: str, contained: bool, gyre: Path, tmp_path: Path, programs: Path | None = None
-) -> Iterator[Place]:
+def place_on(engine: str, contained: bool, gyre: Path, tmp_path: Path, programs: Path | None = None) -> Iterator[Place]:
     """`tmp_path`: a new folder. `programs`: what the server finds in it comes before the machine's."""
     folder = Path(tempfile.mkdtemp(prefix="gyre-engine-"))
     folder.chmod(0o755)
