@@ -10,7 +10,9 @@
 #include "gyre/base/clock.h"
 #include "gyre/base/error.h"
 #include "gyre/jobs/drivers/driver_conformance.h"
+#include "gyre/jobs/drivers/internal/service_place.h"
 #include "gyre/jobs/drivers/model_engine_test_support.h"
+#include "gyre/jobs/node/node_folders.h"
 
 namespace gyre::jobs::drivers {
 namespace {
@@ -82,6 +84,13 @@ TEST_F(EngineJobs, an_attempt_whose_nodes_the_engine_takes_away_is_lost_with_the
   EXPECT_THAT(result.lost, testing::ElementsAre("node-0", "node-1"));
   driver().acknowledge(order.attempt);
   expect_nothing_left(order);
+}
+
+// A job owns its temporary folder, so that in the node's own it could replace what the node program, root's, uses. Both
+// lie in /tmp unless the options of the cluster say otherwise.
+TEST(EngineDriver, a_node_s_own_folder_is_not_the_temporary_folder_of_its_job) {
+  EXPECT_EQ(node_root({}, "a-1").parent_path(), node::temporary_folder("a-1").parent_path());
+  EXPECT_NE(node_root({}, "a-1"), node::temporary_folder("a-1"));
 }
 
 // What the engine will never give must not be waited for.

@@ -34,7 +34,9 @@ std::filesystem::path job_folder(const WorkOrder& order, const NodeFolders& fold
   return jobs_root(order, folders) / order.job_name;
 }
 
-std::filesystem::path temporary_folder(const std::string& attempt) { return "/tmp/gyre-" + attempt; }
+// The account of the job owns it, so it must not be the node's own folder, which drivers put into /tmp too
+// (gyre-ATTEMPT).
+std::filesystem::path temporary_folder(const std::string& attempt) { return "/tmp/gyre." + attempt; }
 
 std::filesystem::path work_folder(const WorkOrder& order, const NodeFolders& folders) {
   const auto code = folders.code(order.job_name).lexically_relative(folders.jobs());

@@ -32,6 +32,11 @@ PrivateFolder::PrivateFolder(fs::path path, const UserId& user) : path_(std::mov
                 fmt::format("user '{}' has taken the name {}, which a job needs; remove it", user_name(status.st_uid),
                             path_.string()));
   }
+  std::error_code failure;
+  if (status.st_uid == 0 && user.user != 0 && !fs::is_empty(path_, failure)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{}, which a job needs, is root's and holds something already; remove it", path_.string()));
+  }
   if (::fchown(held_.get(), user.user, user.group) != 0) fail();
   // A job that locks its own folder only keeps it from being removed.
   [[maybe_unused]] const int ignored = ::flock(held_.get(), LOCK_SH | LOCK_NB);

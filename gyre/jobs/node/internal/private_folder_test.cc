@@ -78,6 +78,14 @@ TEST_F(PrivateFolderTest, a_name_that_another_account_has_taken_is_an_error_that
   EXPECT_TRUE(fs::exists("/etc/passwd"));
 }
 
+// Whose folder it is can rename and replace all that lies in it.
+TEST_F(PrivateFolderTest, a_folder_of_root_with_something_in_it_is_not_given_away) {
+  const fs::path path = root_ / "gyre-a-5";
+  fs::create_directories(path / "agent");
+  EXPECT_THROW(PrivateFolder(path, kAda), Error);
+  EXPECT_FALSE(writes(kAda, path / "own"));
+}
+
 TEST_F(PrivateFolderTest, links_in_it_lead_its_removal_nowhere) {
   const fs::path victim = root_ / "victim";
   std::ofstream(victim) << "kept";
