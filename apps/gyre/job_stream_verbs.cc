@@ -33,8 +33,9 @@ constexpr std::chrono::seconds kBetweenLooks{2};
 
 constexpr char kForwardExplanation[] = R"(
 PORT is one of this machine's loopback address (0: the system chooses), REMOTE the one at which the job's program
-listens on its node; without REMOTE they are the same. Any number of connections can be open at once. It ends with the
-job, or with Ctrl-C. Only the job's submitter and administrators can reach its nodes.
+listens on its node; without REMOTE they are the same. Up to 32 connections to a node can be open at once; one that is cut off is reset, so
+that nobody takes a part for the whole. It ends with the job, or with Ctrl-C. Only the job's submitter and
+administrators can reach its nodes through the service; whoever is on this machine can connect to the port here.
 
 Examples:
   gyre job forward train-1 6006                    (http://127.0.0.1:6006 shows its TensorBoard)

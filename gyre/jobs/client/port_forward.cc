@@ -14,6 +14,7 @@
 #include "gyre/base/error.h"
 #include "gyre/base/thread.h"
 #include "gyre/jobs/orders/byte_stream.h"
+#include "gyre/jobs/orders/cut_off.h"
 #include "gyre/net/endpoint.h"
 #include "gyre/net/message.h"
 #include "gyre/net/socket.h"
@@ -32,6 +33,11 @@ class Pump {
  public:
   Pump(net::http::ClientTunnel& tunnel, const UniqueFd& socket, int stop_fd)
       : tunnel_(tunnel), socket_(socket), stop_fd_(stop_fd) {}
+  ~Pump() {
+    if (!is_whole_) orders::reset_when_closed(socket_.get());
+  }
+  Pump(const Pump&) = delete;
+  Pump& operator=(const Pump&) = delete;
 
   std::string run() {
     while (!over_ || (over_->empty() && !waiting_.empty() && !local_failed_)) step();
@@ -73,7 +79,10 @@ class Pump {
         case stream_message::kBytes: waiting_ += as_text(part.bytes); break;
         case stream_message::kCredit: credit_ += credit_from(part); break;
         case stream_message::kEnd: remote_ended_ = true; break;
-        default: over_ = std::string(as_text(part.bytes)); return;
+        default:
+          over_ = std::string(as_text(part.bytes));
+          is_whole_ = over_->empty();
+          return;
       }
       if (waiting_.size() > orders::kStreamWindow) throw Error(ErrorCode::kProtocol, "the node sends more than it may");
     }
@@ -126,6 +135,7 @@ class Pump {
   bool local_failed_ = false;
   bool remote_ended_ = false;
   bool shut_ = false;
+  bool is_whole_ = false;  // Both directions have ended as they should.
   std::optional<std::string> over_;
 };
 
@@ -167,7 +177,9 @@ void PortForward::accept() {
   auto socket = std::make_shared<UniqueFd>(net::accept_from(listener_.get()));
   if (!*socket) return;
   if (workers_.size() >= kMostConnections) {
-    return options_.failed(fmt::format("{} connections are open already; one more was closed", kMostConnections));
+    orders::reset_when_closed(socket->get());
+    return options_.failed(fmt::format(
+        "{} connections are open already, the most that there can be; one more was refused", kMostConnections));
   }
   auto done = std::make_shared<std::atomic<bool>>(false);
   workers_.push_back({done, start_thread("a forwarded connection", [this, socket, done] {
@@ -183,6 +195,7 @@ void PortForward::serve(const UniqueFd& socket) const {
     const std::string why = pass_on(*tunnel, socket, stop_.fd());
     if (!why.empty()) options_.failed(why);
   } catch (const Error& error) {
+    orders::reset_when_closed(socket.get());
     options_.failed(error.what());
   }
 }

@@ -17,7 +17,8 @@ namespace gyre::jobs::client {
 
 /// Passes bytes on between a stream to a node (orders/byte_stream.h) and a connected socket, until both have ended,
 /// either fails, or `stop_fd` is readable. Holds no more than the stream's window. Why it ended early, for people,
-/// also where the service is gone; empty where it did not. Error(kProtocol | kIo).
+/// also where the service is gone; empty where it did not. A socket whose stream ended early is reset when it is
+/// closed. Error(kProtocol | kIo).
 std::string pass_on(net::http::ClientTunnel& tunnel, const UniqueFd& socket, int stop_fd);
 
 struct ForwardOptions {

@@ -16,6 +16,7 @@
 #include "gyre/base/acting_as.h"
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
+#include "gyre/jobs/orders/cut_off.h"
 
 namespace gyre::jobs::node::internal {
 
@@ -36,6 +37,11 @@ std::string reason_of(int failure) { return std::generic_category().message(fail
 class ByteStreams::Stream {
  public:
   Stream(std::uint32_t number, std::uint16_t port) : number_(number), port_(port) { connect(); }
+  ~Stream() {
+    if (over_ != "") orders::reset_when_closed(socket_.get());
+  }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
 
   int fd() const { return socket_.get(); }
   std::uint32_t interest() const {
@@ -97,6 +103,11 @@ class ByteStreams::Stream {
     return failure == 0;
   }
 
+  void finish() {
+    if (failure_ != 0) return fail(failure_);
+    over_ = "";
+  }
+
   void write(const Send& send) {
     std::size_t written = 0;
     while (!shut_ && written < waiting_.size()) {
@@ -105,6 +116,7 @@ class ByteStreams::Stream {
       if (count < 0 && errno == EINTR) continue;
       if (count < 0 && errno == EAGAIN) break;
       if (count < 0) {
+        failure_ = errno;
         shut_ = true;  // It takes no more; what it has sent before may still be there.
         break;
       }
@@ -117,7 +129,7 @@ class ByteStreams::Stream {
       send(stream_message::kCredit, encode_credit(number_, static_cast<std::uint32_t>(std::exchange(owed_, 0))));
     }
     if (ended_ && waiting_.empty() && !std::exchange(shut_, true)) ::shutdown(socket_.get(), SHUT_WR);
-    if (shut_ && read_all_) over_ = "";
+    if (shut_ && read_all_) finish();
   }
 
   void read(const Send& send) {
@@ -127,10 +139,11 @@ class ByteStreams::Stream {
       if (count < 0 && errno == EINTR) continue;
       if (count < 0 && errno == EAGAIN) return;
       if (count < 0) return fail(errno);
+      if (count == 0 && failure_ != 0) return fail(failure_);  // recv() does not repeat what send() has reported.
       if (count == 0) {
         read_all_ = true;
         send(stream_message::kEnd, encode_stream(number_));
-        if (shut_) over_ = "";
+        if (shut_) finish();
         return;
       }
       credit_ -= static_cast<std::uint64_t>(count);
@@ -148,6 +161,7 @@ class ByteStreams::Stream {
   bool ended_ = false;     // The client sends no more.
   bool shut_ = false;      // The socket has been told so.
   bool read_all_ = false;  // The socket has no more for us.
+  int failure_ = 0;        // Why the socket took no more.
   std::optional<std::string> over_;
 };
 
@@ -175,7 +189,10 @@ void ByteStreams::open(std::uint32_t number, const orders::StreamRequest& reques
     send(stream_message::kClosed, encode_stream(number, as_bytes(why)));
   };
   if (attempt_.empty() || request.attempt != attempt_) return refuse("the job does not run on the node any more");
-  if (streams_.contains(number) || streams_.size() >= orders::kMostStreams) return refuse("the node has too many");
+  if (streams_.contains(number) || streams_.size() >= orders::kMostStreams) {
+    return refuse(
+        fmt::format("{} connections to the node are open already, the most that there can be", orders::kMostStreams));
+  }
   std::unique_ptr<Stream> stream;
   {
     // To whoever asks whose a connection is, it is the job's.

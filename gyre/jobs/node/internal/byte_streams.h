@@ -16,7 +16,8 @@
 namespace gyre::jobs::node::internal {
 
 /// The node's ends of the streams that clients of the service have opened (ADR 134): connections to ports of this
-/// machine's loopback address. Nothing here waits, and no stream holds more than its window. For one thread.
+/// machine's loopback address, which are reset if their streams end early. Nothing here waits, and no stream holds more
+/// than its window. For one thread.
 class ByteStreams {
  public:
   using Send = std::function<void(std::uint16_t type, std::span<const std::byte> payload)>;

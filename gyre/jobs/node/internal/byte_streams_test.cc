@@ -7,12 +7,15 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <array>
+#include <cerrno>
 #include <chrono>
 #include <string>
 
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
 #include "gyre/base/random.h"
+#include "gyre/jobs/orders/cut_off.h"
 #include "gyre/net/endpoint.h"
 #include "gyre/net/socket.h"
 
@@ -44,6 +47,12 @@ class ByteStreamsTest : public testing::Test {
   static void wait_for(int fd) {
     pollfd wait{.fd = fd, .events = POLLIN, .revents = 0};
     ::poll(&wait, 1, 10'000);
+  }
+  void expect_reset() const {
+    wait_for(socket_.get());
+    char byte = 0;
+    EXPECT_EQ(::recv(socket_.get(), &byte, 1, 0), -1);
+    EXPECT_EQ(errno, ECONNRESET);
   }
   /// Until it holds.
   template <typename Condition>
@@ -143,9 +152,32 @@ TEST_F(ByteStreamsTest, streams_end_with_their_job) {
   open();
   streams_.serve("", std::nullopt, send_);
   EXPECT_EQ(closed_, "the job has ended");
-  wait_for(socket_.get());
-  char byte = 0;
-  EXPECT_EQ(::recv(socket_.get(), &byte, 1, 0), 0);
+  expect_reset();
+}
+
+// A program that reads to the end would otherwise take the part that it got for all.
+TEST_F(ByteStreamsTest, a_stream_that_ends_early_resets_the_program_s_connection) {
+  open();
+  obey(stream_message::kBytes, as_bytes(std::string_view("part")));
+  step_until([&] { return credit_ == 4; });
+  obey(stream_message::kClosed, {});  // The client has gone, or its connection to the service.
+  std::array<char, 4> part;
+  ASSERT_EQ(::recv(socket_.get(), part.data(), part.size(), 0), 4);
+  expect_reset();
+  open();
+  streams_.disconnected();
+  expect_reset();
+}
+
+TEST_F(ByteStreamsTest, a_program_that_resets_its_connection_is_no_end_even_if_that_is_noticed_when_writing) {
+  open();
+  orders::reset_when_closed(socket_.get());
+  socket_.reset();
+  obey(stream_message::kBytes, as_bytes(std::string_view("more")));
+  obey(stream_message::kBytes, as_bytes(std::string_view("and more")));
+  step_until([&] { return closed_.has_value(); });
+  EXPECT_FALSE(ended_);
+  EXPECT_THAT(*closed_, HasSubstr("of the node: "));
 }
 
 }  // namespace
