@@ -142,7 +142,12 @@ TEST(errors, numbers_out_of_range_are_refused) {
             "1: /properties/cpusPerNode must be a whole number from 1 to 4096, not 0");
   EXPECT_EQ(problem(R"(2, "memoryPerNode": "much")"),
             "1: /properties/memoryPerNode must be a size as docker takes it: 64m, 16gb");
-  EXPECT_EQ(problem(R"(2, "memoryPerNode": "0g")"), "1: /properties/memoryPerNode must be above 0");
+  for (const char* memory : {"0g", "16", "16b", "1kb", "16383k", "15MB", "1048577g", "99999999999999999999999gb"}) {
+    EXPECT_EQ(problem(fmt::format(R"(2, "memoryPerNode": "{}")", memory)),
+              fmt::format("1: /properties/memoryPerNode is '{}'; it can be from 16m to 1048576g", memory));
+  }
+  EXPECT_EQ(problem(R"(2, "memoryPerNode": "16384K")"), "");
+  EXPECT_EQ(problem(R"(2, "memoryPerNode": "1GB")"), "");
   EXPECT_EQ(problem("0"), start + "0");
   EXPECT_EQ(problem("-1"), start + "-1");
   EXPECT_EQ(problem("2.5"), start + "2.5");

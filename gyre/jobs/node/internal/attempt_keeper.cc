@@ -413,9 +413,9 @@ void AttemptKeeper::tell_of_kills() {
   try {
     const std::int64_t kills = container_ ? container_->kills() : limits_.kills();
     if (kills == 0) return;
-    const std::string words = words_about_kills(state_.order, state_.record->error, kills);
     const bool may_be_why = state_.record->error && !state_.record->asked_to_end;
-    may_be_why ? static_cast<void>(state_.record->error->message += "; " + words) : note(words);
+    if (may_be_why) return blame_kills(state_.order, *state_.record, kills);
+    note(words_about_kills(state_.order, state_.record->error, kills));
   } catch (const Error&) {
     return;  // The job has ended all the same.
   }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <system_error>
 #include <variant>
 
@@ -65,6 +66,17 @@ std::string words_about_kills(const WorkOrder& order, const std::optional<resour
       "use "
       "fewer ranks or smaller batches",
       who, order.here().id, order.job.memory_per_node.value_or(""));
+}
+
+void blame_kills(const WorkOrder& order, orders::ExitRecord& record, std::int64_t kills) {
+  resources::ResourceError& error = *record.error;
+  error.message += "; " + words_about_kills(order, error, kills);
+  const auto reason = error.details.find("reason");
+  const bool had_no_room = reason != error.details.end() && reason->second == orders::kNoRoom;
+  if (error.code != resources::error_code::kInternal || had_no_room) return;
+  error.code = resources::error_code::kJobFailed;
+  error.details.erase("reason");
+  record.exit_code = 128 + SIGKILL;
 }
 
 JobLimits::JobLimits(const fs::path& root, const WorkOrder& order)

@@ -27,6 +27,10 @@ std::vector<std::string> not_enforced(const LimitsWanted& wanted, std::optional<
 std::string words_about_kills(const orders::WorkOrder& order, const std::optional<resources::ResourceError>& error,
                               std::int64_t kills);
 
+/// Says in the error of an attempt why it may have failed: the kernel has killed so many of its processes. One that
+/// failed because Gyre's own processes in it were killed so has failed by itself, as it would again. Pure.
+void blame_kills(const orders::WorkOrder& order, orders::ExitRecord& record, std::int64_t kills);
+
 /// Removes the cgroups of this node's attempts but that of `spared`; those whose processes cannot be killed stay.
 /// `root`: the node's own folder.
 void remove_limits(const std::filesystem::path& root, const std::string& spared = "");

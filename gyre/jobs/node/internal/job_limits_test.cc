@@ -6,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "gyre/jobs/resources/job_end.h"
+
 namespace gyre::jobs::node::internal {
 namespace {
 
@@ -51,6 +53,25 @@ TEST(job_limits, a_kill_names_the_rank_and_the_limit) {
   EXPECT_THAT(words(spec::CustomToolkitSettings{}, {{"rank", "0"}, {"signal", "SIGKILL"}}, 1),
               HasSubstr("the kernel killed it because"));
   EXPECT_THAT(words(spec::GyreSettings{}, {{"rank", "1"}}, 2), HasSubstr("the kernel killed 2 of its processes"));
+}
+
+// An error that is not the job's is tried again, and its exit code says that the job is not at fault.
+TEST(job_limits, a_job_whose_memory_cost_gyre_s_own_processes_has_failed_by_itself) {
+  const auto blamed = [](const char* code, std::map<std::string, std::string> details) {
+    orders::ExitRecord record;
+    record.exit_code = resources::kNotTheJobsExitCode;
+    record.error = resources::ResourceError{code, "the gyre launch was killed", std::move(details)};
+    blame_kills(an_order(spec::GyreSettings{}), record, 3);
+    EXPECT_THAT(record.error->message, HasSubstr("was killed; the kernel killed 3 of its processes because"));
+    EXPECT_EQ(record.error->code == resources::error_code::kJobFailed, record.exit_code == 137);
+    EXPECT_EQ(record.error->details.contains("reason"),
+              record.exit_code != 137 && code == resources::error_code::kInternal);
+    return record.exit_code;
+  };
+  EXPECT_EQ(blamed(resources::error_code::kInternal, {{"node", "n-1"}}), 137);
+  EXPECT_EQ(blamed(resources::error_code::kInternal, {{"reason", orders::kNotStarted}}), 137);
+  EXPECT_EQ(blamed(resources::error_code::kInternal, {{"reason", orders::kNoRoom}}), resources::kNotTheJobsExitCode);
+  EXPECT_EQ(blamed(resources::error_code::kUnusablePath, {}), resources::kNotTheJobsExitCode);
 }
 
 }  // namespace

@@ -1,6 +1,9 @@
 #include <fmt/format.h>
 
+#include <cctype>
 #include <chrono>
+#include <cmath>
+#include <cstdlib>
 #include <map>
 #include <optional>
 #include <string>
@@ -24,6 +27,8 @@ constexpr Words<SchedulingPriority, 3> kPriorities = {
 
 constexpr int kMostGpus = 1'024;
 constexpr int kMostCpus = 4'096;
+constexpr double kLeastMemoryBytes = 16.0 * (1 << 20);  // Gyre's own processes need some of it, in the job's limit too.
+constexpr double kMostMemoryBytes = 0x1p50;
 
 /// `schedulingPriority`, or the number of earlier versions.
 SchedulingPriority read_priority(ObjectReader& properties) {
@@ -123,6 +128,14 @@ bool is_docker_size(std::string_view size) {
   return false;
 }
 
+/// Of what is_docker_size() accepts.
+double bytes_of(const std::string& size) {
+  const std::size_t digits = std::min(size.find_first_not_of("0123456789"), size.size());
+  const char unit = digits == size.size() ? 'b' : static_cast<char>(std::tolower(size[digits]));
+  return std::strtod(size.substr(0, digits).c_str(), nullptr) *
+         std::pow(1'024.0, static_cast<double>(std::string_view("bkmg").find(unit)));
+}
+
 std::optional<std::string> read_size(ObjectReader& owner, std::string_view name) {
   auto size = owner.text_or_nothing(name);
   if (size && !is_docker_size(*size)) owner.error(name, "must be a size as docker takes it: 64m, 16gb");
@@ -142,8 +155,11 @@ void read_resources(ObjectReader& properties, JobSpec& job) {
   job.gpus_per_node = properties.integer("gpusPerNode", 0, kMostGpus);
   job.cpus_per_node = properties.integer("cpusPerNode", 1, kMostCpus);
   job.memory_per_node = read_size(properties, kMemory);
-  if (job.memory_per_node && job.memory_per_node->find_first_of("123456789") == std::string::npos)
-    properties.error(kMemory, "must be above 0");
+  if (!job.memory_per_node || !is_docker_size(*job.memory_per_node)) return;
+  const double bytes = bytes_of(*job.memory_per_node);
+  if (bytes < kLeastMemoryBytes || bytes > kMostMemoryBytes) {
+    properties.error(kMemory, fmt::format("is '{}'; it can be from 16m to 1048576g", *job.memory_per_node));
+  }
 }
 
 std::optional<RegistryCredentials> read_registry_credentials(ObjectReader& registry) {
