@@ -39,6 +39,18 @@ Error fetch_error(const ImageName& name, const std::string& output) {
     return {ErrorCode::kResourceExhausted,
             fmt::format("the disk of this machine has no room for the image {}; make room, or remove images", full)};
   }
+  if (registry == "localhost") {
+    return {
+        ErrorCode::kNotFound,
+        fmt::format("this machine has no image {}; make it, or load it, on the machine as root (`podman build -t {}`)",
+                    full, full.substr(registry.size() + 1))};
+  }
+  if (says(output, {"invalid reference format", "must be lowercase"})) {
+    return {ErrorCode::kNotFound,
+            fmt::format("there can be no image {}: names have lower-case letters, digits, '.', '-', '_' and '/', and a "
+                        "tag comes after ':'",
+                        full)};
+  }
   if (says(output, {"unauthorized", "authentication required", "invalid username/password", "denied", "403 (Forbidden)",
                     "401 (Unauthorized)"})) {
     if (!name.user.empty()) {

@@ -31,6 +31,8 @@ TEST(PodmanWords, every_reason_for_an_image_that_is_missing_is_one_sentence) {
       {open, {"write /x: no space left on device", ErrorCode::kResourceExhausted, "has no room"}},
       {open, {"dial tcp 127.0.0.1:1: connect: connection refused", ErrorCode::kIo, "cannot reach the registry"}},
       {open, {"http: server gave HTTP response to HTTPS client", ErrorCode::kIo, "insecure = true"}},
+      {open,
+       {"Error: invalid reference format: repository name must be lowercase", ErrorCode::kNotFound, "lower-case"}},
       {open, {"Error: something new", ErrorCode::kIo, "cannot be fetched: something new"}},
   };
   for (const auto& [name, row] : rows) {
@@ -40,6 +42,15 @@ TEST(PodmanWords, every_reason_for_an_image_that_is_missing_is_one_sentence) {
     EXPECT_THAT(error.what(), HasSubstr("reg.example"));
     EXPECT_THAT(error.what(), Not(HasSubstr("hush")));
   }
+}
+
+// No registry of that name is meant: it is where podman puts images that were built on the machine.
+TEST(PodmanWords, an_image_of_the_machine_s_own_that_is_missing_is_no_unreachable_registry) {
+  const Error error = fetch_error({.image = "localhost/trian:1", .server = {}, .user = {}, .password = {}},
+                                  "dial tcp 127.0.0.1:443: connect: connection refused");
+  EXPECT_EQ(error.code(), ErrorCode::kNotFound);
+  EXPECT_THAT(error.what(), HasSubstr("has no image localhost/trian:1; make it"));
+  EXPECT_THAT(error.what(), HasSubstr("podman build -t trian:1"));
 }
 
 TEST(PodmanWords, a_recipes_image_that_has_moved_is_named_with_its_new_place) {
