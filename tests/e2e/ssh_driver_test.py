@@ -180,6 +180,7 @@ def test_a_host_whose_key_has_changed_is_refused(hosts: SshCluster, server: JobS
     hosts.start("h1")
     submit(server, "refused", "true", nodes=2)
     wait_until("its events say so", lambda: "host key is not the one" in server.ok("job", "events", "refused"))
+    assert "host key is not the one" in server.ok("job", "why", "refused")
     server.ok("job", "stop", "refused")
     server.verb("job", "wait", "refused")
     options = cluster["properties"]["gyreSettings"]["driverOptions"]
@@ -189,4 +190,6 @@ def test_a_host_whose_key_has_changed_is_refused(hosts: SshCluster, server: JobS
     assert done.returncode != 0
     assert f"h1 shows the host key {hosts.fingerprint('h1')}" in done.stderr, done.stderr
     assert before in done.stderr
+    assert "reinstalled" in done.stderr
+    assert "must reach it" not in done.stderr
     expect_nothing_left(hosts)

@@ -13,6 +13,7 @@
 #include "gyre/jobs/service/internal/accounts.h"
 #include "gyre/jobs/service/internal/disk_reserve.h"
 #include "gyre/jobs/service/internal/records.h"
+#include "gyre/jobs/service/internal/start_news.h"
 #include "gyre/jobs/service/internal/work.h"
 #include "gyre/jobs/service/service.h"
 
@@ -401,10 +402,12 @@ void Service::delete_job(const resources::JobName& name) {
 
 resources::Explanation Service::why(const resources::JobName& name) {
   catalog::Job job;
+  std::string news;
   {
     const Readers::Loan reader = work_->readers.borrow();
     const MutexLock lock(reader.ledger().mutex);
     job = reader.ledger().job(name);
+    news = start_news(reader.ledger(), job.id);
   }
   const std::string state(resources::name(job.execution_state));
   if (job.execution_state == resources::ExecutionState::kTerminating) {
@@ -429,7 +432,9 @@ resources::Explanation Service::why(const resources::JobName& name) {
   if (job.execution_state == resources::ExecutionState::kFailed && job.error) {
     return {.reason = job.error->code, .message = job.error->message};
   }
-  return {.reason = state, .message = state_sentence(job.execution_state, job.attempts)};
+  const std::string sentence = state_sentence(job.execution_state, job.attempts);
+  const bool runs = job.execution_state == resources::ExecutionState::kRunning;
+  return {.reason = state, .message = runs && !news.empty() ? sentence + ", and has not begun: " + news : sentence};
 }
 
 std::vector<resources::OutputDirectory> Service::output_directories(const resources::JobName& name) {

@@ -72,6 +72,29 @@ TEST_F(JobServiceTest, a_job_whose_preparation_fails_is_never_said_to_run) {
   EXPECT_THAT(events_of("prepared"), HasSubstr("all nodes are prepared; the job runs"));
 }
 
+// No resizing would have given it its nodes, for which it waited.
+TEST_F(JobServiceTest, a_job_of_more_nodes_than_the_cluster_can_ever_have_is_refused) {
+  make_cluster(1);
+  try {
+    submit("vast", job_of(251, "true"));
+    FAIL() << "it was accepted";
+  } catch (const resources::ServiceError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("it asks for 251 nodes, of which the cluster can have at most 250"));
+  }
+}
+
+// "The job runs", it said, while a host could not be reached.
+TEST_F(JobServiceTest, why_says_of_a_job_that_has_not_begun_what_its_nodes_have_said) {
+  make_cluster(1);
+  const std::string preparation = R"(, "jobPreparation": {"commandLine": "sleep 1000; apt-get install x"})";
+  submit("slow", job_of(1, "true", preparation));
+  EXPECT_TRUE(wait_until([&] { return events_of("slow").find("apt-get") != std::string::npos; }));
+  EXPECT_THAT(service_->why(named("slow")).message,
+              testing::AllOf(HasSubstr("in its first attempt, and has not begun: "), HasSubstr("apt-get")));
+  service_->terminate(named("slow"));
+  ended("slow");
+}
+
 // It was accepted, waited for its nodes, and failed on them.
 TEST_F(JobServiceTest, a_job_with_a_container_is_refused_where_the_cluster_cannot_start_it) {
   spec::ClusterSpec without = cluster_of(spec::ManualScale{1});

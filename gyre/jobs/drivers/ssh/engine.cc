@@ -121,7 +121,11 @@ class SshEngine::Work {
           shown.push_back(fmt::format("{} {}", host, client_.fingerprint_of(host)));
         }
       } catch (const Error& error) {
-        missing.push_back({error.what(), "the service's host must reach it, as `ssh` does there"});
+        const bool is_other_key = error.code() == ErrorCode::kAuthentication;
+        missing.push_back({error.what(), is_other_key
+                                             ? "somebody has reinstalled the host, or another one answers in its "
+                                               "place; confirm the key that the host itself says it has"
+                                             : "the service's host must reach it, as `ssh` does there"});
       }
     }
     if (shown.empty()) return missing;

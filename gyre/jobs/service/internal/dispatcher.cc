@@ -85,7 +85,14 @@ std::optional<std::string> Dispatcher::problem_of(Id cluster) const {
 }
 
 void Dispatcher::check_job(const spec::JobSpec& job, const spec::ClusterSpec& cluster) {
-  if (const drivers::Driver* driver = drivers_.find(Drivers::key_of(cluster))) driver->check_job(job, cluster);
+  const drivers::Driver* driver = drivers_.find(Drivers::key_of(cluster));
+  if (driver == nullptr) return;
+  if (job.node_count > driver->most_nodes()) {
+    throw Error(ErrorCode::kResourceExhausted,
+                fmt::format("it asks for {} nodes, of which the cluster can have at most {}", job.node_count,
+                            driver->most_nodes()));
+  }
+  driver->check_job(job, cluster);
 }
 
 std::optional<std::string> Dispatcher::image_digest(const spec::JobSpec& job, const spec::ClusterSpec& cluster) {
