@@ -58,9 +58,9 @@ Examples:
   gyre server --folder /srv/gyre backup /backup/gyre-monday.db)";
 
 constexpr char kExplanation[] = R"(
-Runs a team's jobs on clusters: virtual nodes of this machine, or Slurm nodes. If root starts it, the jobs of each user
-run as that user's account (`gyre user create`), and root's own as --job-user. Else all jobs run as the account
-that starts it: other users may look, and submit only if they are trusted with it (`gyre user create NAME --trusted`). It
+Runs a team's jobs on clusters: virtual nodes of this machine, Slurm's nodes, or hosts that it reaches by ssh. If root
+starts it, the jobs of each user run as that user's account (`gyre user create`), and root's own as --job-user. Else all
+jobs run as the account that starts it: other users may look, and submit only if they are trusted with it (`gyre user create NAME --trusted`). It
 keeps its state in its folder, which only one server at a time can use. It listens at a Unix
 socket, /run/gyre/gyre.sock for root and else $XDG_RUNTIME_DIR/gyre/gyre.sock, and knows its users by their accounts:
 commands on the same machine find it without options and need no token. For others it listens with --listen HOST:PORT

@@ -178,7 +178,7 @@ void check_mounts(const spec::JobSpec& job, const spec::ClusterSpec& cluster) {
   throw Error(ErrorCode::kInvalidArgument,
               fmt::format("the files that outputFiles (--output) names would be kept beside its logs, in {}, on a node "
                           "whose folder is removed with the job; name a mount for the logs with stdOutErrPathPrefix "
-                          "(--logs '$AZ_BATCHAI_MOUNT_ROOT/NAME')",
+                          "(gyre job submit --logs '$AZ_BATCHAI_MOUNT_ROOT/NAME')",
                           job.std_out_err_path_prefix));
 }
 

@@ -87,7 +87,8 @@ TEST(Mounts, files_to_keep_need_a_mount_where_nodes_go_with_their_jobs) {
   cluster.gyre.mounts = {{"external", "/data"}};
   EXPECT_EQ(refusal_of([&] { check_mounts(job, cluster); }), "it was accepted");
   cluster.gyre.driver = "slurm";
-  EXPECT_THAT(refusal_of([&] { check_mounts(job, cluster); }), HasSubstr("--logs '$AZ_BATCHAI_MOUNT_ROOT/NAME'"));
+  EXPECT_THAT(refusal_of([&] { check_mounts(job, cluster); }),
+              HasSubstr("(gyre job submit --logs '$AZ_BATCHAI_MOUNT_ROOT/NAME')"));
   job.std_out_err_path_prefix = "$AZ_BATCHAI_MOUNT_ROOT/external/logs";
   EXPECT_EQ(refusal_of([&] { check_mounts(job, cluster); }), "it was accepted");
   job.output_files.clear();
