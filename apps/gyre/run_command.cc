@@ -357,17 +357,14 @@ int RunCommand::run(const std::vector<std::string>& environment) {
   set_part(options);
   set_input(options, options.part ? options.part->size : options.ranks);
   const auto ranks = [&] { return start([&] { return launch::run_on_console(options); }); };
-  const auto job = [&] {
-    const int code = has_page ? parts_.page->around(options, ranks) : ranks();
-    name_timeline();
-    return code;
-  };
-  if (!stages) return job();
   // The hosts are not ready at the same time.
-  if (options.part && variable_of(options.environment, kStartTimeout).empty()) {
+  if (stages && options.part && variable_of(options.environment, kStartTimeout).empty()) {
     set_variable(options.environment, fmt::format("{}={}", kStartTimeout, kStagingStartSeconds));
   }
-  return parts_.staging->around(options, environment, job);
+  const auto job = [&] { return stages ? parts_.staging->around(options, environment, ranks) : ranks(); };
+  const int code = has_page ? parts_.page->around(options, job) : job();
+  name_timeline();
+  return code;
 }
 
 void RunCommand::set_input(launch::LaunchOptions& options, int ranks) const {

@@ -34,6 +34,9 @@ class Watcher final : public launch::JobWatcher {
  public:
   explicit Watcher(page::RunPage& page) : page_(page) {}
 
+  void preparing(const std::string& text, bool is_done) override {
+    page_.tell({.kind = page::News::Kind::kPreparing, .code = is_done ? 1 : 0, .text = text});
+  }
   void started(int rank, pid_t process, const std::string& role) override {
     page_.tell({.kind = page::News::Kind::kStarted, .rank = rank, .process = process, .text = role});
   }
@@ -124,7 +127,14 @@ int RunPage::around(launch::LaunchOptions& options, const std::function<int()>& 
   fmt::print(stderr, "gyre run: the page of this job, for one browser: {}\n", page.link());
   Watcher watcher(page);
   options.watcher = &watcher;
-  const int code = job();
+  int code = 0;
+  try {
+    code = job();
+  } catch (const Error& error) {
+    page.tell({.kind = page::News::Kind::kFailed, .text = error.what()});
+    page.tell({.kind = page::News::Kind::kFinished, .code = 1});
+    throw;
+  }
   options.watcher = nullptr;
   page.tell({.kind = page::News::Kind::kFinished, .code = code});
   wait_for_viewers(page);

@@ -177,14 +177,24 @@ RunStaging::Listed RunStaging::list(const std::vector<std::string>& environment)
   return listed;
 }
 
-void RunStaging::bring(const Listed& listed, const fs::path& folder, EndSignals& signals, bool verbose) {
+void RunStaging::bring(const Listed& listed, const fs::path& folder, EndSignals& signals, bool verbose,
+                       launch::JobWatcher* watcher) {
   store::WaitNotice notice(store::say_on_stderr("gyre run"));
   const store::StageOptions options{
       .folder = folder, .workers = usable_cores(), .notice = &notice, .leftovers = store::Leftovers::kRemoveAll};
-  const store::Receipt receipt = stage_with_progress(listed.manifest, listed.sources, options, signals, false);
+  const store::Receipt receipt = stage_with_progress(
+      listed.manifest, listed.sources, options, signals, false,
+      watcher == nullptr ? nullptr : std::function<void(const std::string&)>([watcher](const std::string& text) {
+        watcher->preparing(text, false);
+      }));
   if (verbose) fmt::print(stderr, "{}", receipt.text());
   for (const std::string& note : receipt.notes()) fmt::print(stderr, "gyre run: {}\n", cli::printable(note));
-  if (receipt.complete()) return;
+  if (receipt.complete()) {
+    if (watcher != nullptr) {
+      watcher->preparing(fmt::format("the data set is here, {} files, in {}", receipt.files, folder.string()), true);
+    }
+    return;
+  }
   throw Error(ErrorCode::kCorruptData, fmt::format("{} of {} files did not arrive: {}", receipt.failed.size(),
                                                    receipt.files, cli::printable(receipt.failed.front().second)));
 }
@@ -193,13 +203,15 @@ int RunStaging::around(launch::LaunchOptions& options, const std::vector<std::st
                        const std::function<int()>& job) const {
   constexpr int kSignalled = 128;
   const std::string parent = parent_.empty() ? environment_variable("TMPDIR").value_or("/tmp") : parent_;
+  if (options.watcher != nullptr) options.watcher->preparing("listing the data set", false);
   const Listed listed = list(environment);  // Until there is a folder, a signal may end this process.
   EndSignals signals;
   const Folder folder(parent, keep_);
   try {
-    bring(listed, folder.path(), signals, options.verbose);
+    bring(listed, folder.path(), signals, options.verbose, options.watcher);
   } catch (Error& error) {
     if (signals.received() != 0) {
+      if (options.watcher != nullptr) options.watcher->stopping(signals.received());
       fmt::print(stderr, "gyre run: stopped by {} while the data set was being brought here; nothing was started\n",
                  ::strsignal(signals.received()));
       return kSignalled + signals.received();

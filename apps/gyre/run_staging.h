@@ -33,7 +33,8 @@ class RunStaging final : public JobStaging {
   struct Listed;
 
   Listed list(const std::vector<std::string>& environment) const;
-  static void bring(const Listed& listed, const std::filesystem::path& folder, EndSignals& signals, bool verbose);
+  static void bring(const Listed& listed, const std::filesystem::path& folder, EndSignals& signals, bool verbose,
+                    launch::JobWatcher* watcher);
   void tell_ranks(launch::LaunchOptions& options, const std::filesystem::path& folder) const;
   std::vector<std::string> secret_variables() const;
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <iostream>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include "apps/gyre/usage_error.h"
@@ -19,6 +20,7 @@ namespace gyre::app {
 
 namespace {
 
+constexpr std::chrono::milliseconds kBetweenTellings{500};
 constexpr std::uint64_t kMostSasBytes = 64 * 1024;
 
 /// "@FILE", "env:NAME", "-" for standard input, or the text itself.
@@ -56,13 +58,22 @@ store::Credentials stage_credentials(const std::string& sas, const std::vector<s
 
 store::Receipt stage_with_progress(const store::Manifest& manifest,
                                    const std::vector<std::unique_ptr<store::Source>>& sources,
-                                   store::StageOptions options, EndSignals& signals, bool quiet) {
+                                   store::StageOptions options, EndSignals& signals, bool quiet,
+                                   const std::function<void(const std::string&)>& tell) {
   ProgressBar bar("staging", std::max<std::uint64_t>(manifest.stored_bytes(), 1),
                   progress_options_from_environment(STDERR_FILENO));
   const auto began = SteadyClock::now();
+  std::optional<SteadyClock::time_point> told;
   options.tick = [&](const store::StageProgress& progress) {
-    const double seconds = std::chrono::duration<double>(SteadyClock::now() - began).count();
-    if (!quiet) bar.update(progress.done_bytes, note_of(progress, seconds));
+    const auto now = SteadyClock::now();
+    const double seconds = std::chrono::duration<double>(now - began).count();
+    const std::string note = note_of(progress, seconds);
+    if (!quiet) bar.update(progress.done_bytes, note);
+    if (tell && (!told || now - *told >= kBetweenTellings)) {
+      told = now;
+      const std::uint64_t percent = 100 * progress.done_bytes / std::max<std::uint64_t>(progress.total_bytes, 1);
+      tell(fmt::format("staging the data set, {} %: {}", percent, note));
+    }
     return !signals.wait(0);
   };
   store::Receipt receipt = store::stage(manifest, sources, options);

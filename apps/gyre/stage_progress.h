@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -17,10 +18,11 @@ namespace gyre::app {
 store::Credentials stage_credentials(const std::string& sas, const std::vector<std::string>& environment);
 
 /// store::stage() with a progress bar on a terminal (not where `quiet`), ended by `signals` with Error(kAborted).
-/// `options.tick` is not looked at.
+/// `options.tick` is not looked at. `tell`: twice a second, how far it has come, for people; may be empty.
 store::Receipt stage_with_progress(const store::Manifest& manifest,
                                    const std::vector<std::unique_ptr<store::Source>>& sources,
-                                   store::StageOptions options, EndSignals& signals, bool quiet);
+                                   store::StageOptions options, EndSignals& signals, bool quiet,
+                                   const std::function<void(const std::string&)>& tell = {});
 
 /// Likewise for store::upload().
 store::UploadReceipt upload_with_progress(const std::vector<store::UploadEntry>& entries, const store::Source& target,

@@ -13,6 +13,8 @@ namespace gyre::launch {
 class JobWatcher {
  public:
   virtual ~JobWatcher() = default;
+  /// Before any rank starts: how far the staging of its data has come, or (`is_done`) what it has brought.
+  virtual void preparing(const std::string& /*text*/, bool /*is_done*/) {}
   /// `role`: as ROLE_NAME.
   virtual void started(int rank, pid_t process, const std::string& role) = 0;
   virtual void ended(const ExitRecord& record) = 0;

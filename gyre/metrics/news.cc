@@ -22,7 +22,7 @@ std::optional<News> parse_news(std::string_view line) {
   try {
     const Json json = Json::parse(line);
     const int kind = json.at("kind").get<int>();
-    if (kind < 0 || kind > static_cast<int>(News::Kind::kFinished)) return std::nullopt;
+    if (kind < 0 || kind > static_cast<int>(News::Kind::kPreparing)) return std::nullopt;
     return News{.kind = static_cast<News::Kind>(kind),
                 .rank = json.at("rank").get<int>(),
                 .process = json.at("process").get<int>(),

@@ -13,10 +13,11 @@ struct News {
     kStarted,     ///< `rank` is `process`, in the role `text`.
     kEnded,       ///< `rank`, with `code` or `signal`; `asked`: because of another, or because all were stopped.
     kLost,        ///< `rank` has failed, and the others go on.
-    kFailed,      ///< `rank` is why the job failed; `text` is the launcher's report.
+    kFailed,      ///< `rank` is why the job failed (-1: none, nothing was started); `text` is the launcher's report.
     kStopping,    ///< Everybody has got `signal`.
     kRestarting,  ///< All ranks start again, for the `code`th time.
     kFinished,    ///< The job is over; `code` is the launcher's exit code.
+    kPreparing,   ///< No rank has started: `text` is how far the staging of its data has come; `code` 1: it is done.
   };
   Kind kind = Kind::kStarted;
   int rank = -1;

@@ -64,6 +64,7 @@ void JobState::add_event(const News& news, std::string kind, std::string text) {
 }
 
 void JobState::rank_started(const News& news, std::uint64_t log_bytes) {
+  preparing_.clear();
   Rank rank;
   rank.process = news.process;
   rank.role = news.text;
@@ -104,8 +105,9 @@ void JobState::hear(const News& news, std::uint64_t log_bytes) {
       return add_event(news, "lost", fmt::format("the others go on without rank {}", news.rank));
     }
     case News::Kind::kFailed:
-      first_failed_ = news.rank;
       report_ = news.text;
+      if (news.rank < 0) return add_event(news, "failed", "nothing was started");
+      first_failed_ = news.rank;
       return add_event(news, "failed", fmt::format("rank {} failed first", news.rank));
     case News::Kind::kStopping:
       stopped_by_ = news.signal;
@@ -119,6 +121,10 @@ void JobState::hear(const News& news, std::uint64_t log_bytes) {
       return add_event(news, news.code == 0 ? "ended" : "failed",
                        news.code < 0 ? "the job ended without an exit code"
                                      : fmt::format("the job ended with exit code {}", news.code));
+    case News::Kind::kPreparing:
+      preparing_ = news.text;
+      if (news.code == 1) add_event(news, "ended", news.text);
+      return;
   }
 }
 
@@ -180,7 +186,7 @@ std::vector<JobState::Shown> JobState::shown(const metrics::Overview& metrics,
 }
 
 std::string_view JobState::state() const {
-  if (!exit_code_) return stopped_by_ ? "stopping" : "running";
+  if (!exit_code_) return stopped_by_ ? "stopping" : preparing_.empty() ? "running" : "preparing";
   if (stopped_by_) return "stopped";
   return *exit_code_ == 0 ? "ended" : "failed";
 }
@@ -218,6 +224,7 @@ std::string JobState::json(const std::string& name, const metrics::Overview& met
                             {"first_failed_rank", or_null(first_failed_)},
                             {"report", report_},
                             {"restarts", restarts_},
+                            {"preparing", exit_code_ ? std::string() : preparing_},
                             {"ranks", std::move(ranks)},
                             {"events", std::move(events)}});
 }

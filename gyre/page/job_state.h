@@ -38,8 +38,8 @@ class JobState {
 
   bool is_over() const { return exit_code_.has_value(); }
   std::vector<int> ranks() const;
-  /// {"name", "state", "exit_code", "first_failed_rank", "report", "restarts", "ranks": […], "events": […]}; the ranks
-  /// in the order of their phases, and within one, the slowest first.
+  /// {"name", "state", "exit_code", "first_failed_rank", "report", "restarts", "preparing", "ranks": […], "events":
+  /// […]}; the ranks in the order of their phases, and within one, the slowest first.
   std::string json(const std::string& name, const metrics::Overview& metrics,
                    const std::map<int, std::uint64_t>& log_bytes) const;
 
@@ -78,6 +78,7 @@ class JobState {
   std::uint64_t next_event_ = 0;
   std::optional<int> first_failed_;
   std::string report_;
+  std::string preparing_;  ///< Empty: ranks have started, or nothing comes before them.
   std::optional<int> stopped_by_;
   std::optional<int> exit_code_;
   int restarts_ = 0;

@@ -77,6 +77,28 @@ TEST_F(PageJobState, a_rank_that_the_others_wait_for_is_late_at_the_same_step) {
   EXPECT_EQ(late["waiting"], nullptr);
 }
 
+// The staging of a data set can take an hour, in which there is nothing else to see.
+TEST_F(PageJobState, what_comes_before_the_ranks_is_said) {
+  state_.hear({.kind = News::Kind::kPreparing, .text = "staging the data set, 40 %"}, 0);
+  EXPECT_EQ(json()["state"], "preparing");
+  EXPECT_EQ(json()["preparing"], "staging the data set, 40 %");
+  state_.hear({.kind = News::Kind::kPreparing, .code = 1, .text = "the data set is here"}, 0);
+  EXPECT_EQ(json()["events"][0]["text"], "the data set is here");
+  start(1);
+  EXPECT_EQ(json()["state"], "running");
+  EXPECT_EQ(json()["preparing"], "");
+}
+
+TEST_F(PageJobState, a_job_that_could_not_be_prepared_has_failed_without_a_rank) {
+  state_.hear({.kind = News::Kind::kPreparing, .text = "staging the data set, 40 %"}, 0);
+  state_.hear({.kind = News::Kind::kFailed, .text = "the disk is full"}, 0);
+  state_.hear({.kind = News::Kind::kFinished, .code = 1}, 0);
+  EXPECT_EQ(json()["state"], "failed");
+  EXPECT_EQ(json()["first_failed_rank"], nullptr);
+  EXPECT_EQ(json()["report"], "the disk is full");
+  EXPECT_EQ(json()["events"][0]["text"], "nothing was started");
+}
+
 // The launcher ends all ranks after the first failure: those that it ended are no failures.
 TEST_F(PageJobState, the_rank_that_failed_first_is_named_first) {
   start(3);

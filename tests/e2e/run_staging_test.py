@@ -3,14 +3,18 @@ nowhere."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from azurite import ACCOUNT, PROGRAM, azurite
@@ -153,6 +157,40 @@ def test_a_signal_while_the_set_arrives_ends_it_and_leaves_nothing(run: Run, sen
     assert "while the data set was being brought here; nothing was started" in errors
     assert len(errors.splitlines()) == 1, errors
     assert output == ""
+    assert run.folders() == []
+
+
+def test_the_page_of_the_job_says_how_far_the_staging_is(run: Run) -> None:
+    """An hour of staging with nothing to see: the page was opened behind it."""
+    goes_on = threading.Event()
+
+    def late(_name: str, _number: int) -> None:
+        assert goes_on.wait(60)
+
+    with fault_server(some_files(6), late) as server:
+        launcher = run.start("--page", "--stage", server.url, "--", "sleep", "600")
+        try:
+            assert launcher.stderr is not None
+            link = re.search(r"for one browser: (\S+)", launcher.stderr.readline())
+            assert link is not None
+            browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+            browser.open(link[1]).close()
+
+            def job() -> dict[str, Any]:
+                with browser.open(link[1].split("/open/")[0] + "/api/job") as answer:
+                    return dict(json.load(answer))
+
+            wait_until(lambda: "of 12 files" in job()["preparing"])
+            assert job()["state"] == "preparing"
+            assert job()["ranks"] == []
+            goes_on.set()
+            wait_until(lambda: len(job()["ranks"]) == 1)
+            assert job()["preparing"] == ""
+            assert job()["events"][0]["text"].startswith("the data set is here, 12 files, in ")
+        finally:
+            goes_on.set()
+            launcher.send_signal(signal.SIGTERM)
+            launcher.communicate(timeout=30)
     assert run.folders() == []
 
 
