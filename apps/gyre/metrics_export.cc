@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -39,13 +40,15 @@ std::string csv_field(const std::string& text) {
   return quoted + "\"";
 }
 
-Json json_of(const metrics::Run& run, std::size_t most_points) {
+/// What is said of a run's points.
+using PointsJson = std::function<Json(const std::vector<Point>&)>;
+
+Json point_json(const Point& point) { return {point.step, seconds(point.time_us), metrics::json_number(point.value)}; }
+
+Json json_of(const metrics::Run& run, const PointsJson& points_json) {
   Json series = Json::array();
   for (const auto& [key, points] : run.series) {
-    Json values = Json::array();
-    for (const Point& point : most_points == 0 ? points : metrics::downsample(points, most_points)) {
-      values.push_back({point.step, seconds(point.time_us), metrics::json_number(point.value)});
-    }
+    Json values = points_json(points);
     series.push_back({{"name", key.name}, {"rank", key.rank}, {"points", std::move(values)}});
   }
   return {{"notes", run.notes}, {"end", metrics::end_of(run)}, {"series", std::move(series)}};
@@ -156,14 +159,33 @@ std::string metrics_csv(const metrics::Run& run) {
 }
 
 std::string metrics_json(const metrics::Run& run, std::size_t most_points) {
-  return json_text(json_of(run, most_points)) + "\n";
+  return json_text(json_of(run,
+                           [most_points](const std::vector<Point>& points) {
+                             Json values = Json::array();
+                             for (const Point& point :
+                                  most_points == 0 ? points : metrics::downsample(points, most_points)) {
+                               values.push_back(point_json(point));
+                             }
+                             return values;
+                           })) +
+         "\n";
 }
 
 std::string metrics_report_json(const std::vector<metrics::Run>& runs, const std::vector<std::string>& names,
                                 std::size_t most_points) {
   Json all = Json::array();
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    all.push_back(json_of(runs[i], most_points));
+    all.push_back(json_of(runs[i], [most_points](const std::vector<Point>& points) {
+      const bool is_selection = points.size() > most_points;
+      Json values = Json::array();
+      for (const auto& [point, count, mean] : metrics::select_points(points, most_points)) {
+        values.push_back(point_json(point));
+        if (!is_selection) continue;
+        values.back().push_back(count);
+        values.back().push_back(std::isfinite(mean) ? Json(mean) : Json());
+      }
+      return values;
+    }));
     all.back()["name"] = names[i];
   }
   return json_text({{"runs", std::move(all)}});

@@ -19,7 +19,8 @@ std::string metrics_csv(const metrics::Run& run);
 /// "NaN", "Infinity" or "-Infinity". `most_points`: of a series, see metrics::downsample(); 0: all.
 std::string metrics_json(const metrics::Run& run, std::size_t most_points);
 
-/// For the page: "runs", each that object with its "name". `names`: of the files.
+/// For the page: "runs", each that object with its "name". `names`: of the files. Points of which others were left out
+/// have two more numbers: the count and the mean of metrics::SelectedPoint.
 std::string metrics_report_json(const std::vector<metrics::Run>& runs, const std::vector<std::string>& names,
                                 std::size_t most_points);
 

@@ -41,7 +41,7 @@ PageCommand::PageCommand(CLI::App& app) {
   verb->add_option("--port", port_, "Listen at this port of 127.0.0.1 (default: a free one)")->type_name("PORT");
   verb->footer(
       "\nPrints a link that lets one browser in, once, and serves until Ctrl-C. What the browser does is done as "
-      "you.\n\n"
+      "you. The page makes links for further browsers.\n\n"
       "Examples:\n  gyre page\n  gyre page --server https://login:7710#FINGERPRINT --port 8100");
 }
 
@@ -54,6 +54,7 @@ int PageCommand::run(const std::vector<std::string>& environment) const {
   const page::Guard guard = [&access](net::http::Handler handler) { return access.guarded(std::move(handler)); };
   net::http::Router router;
   router.add(access.link_route());
+  router.add(access.new_link_route("/links"));
   page::add_page_routes(router, page_files(), page::PageKind::kService, guard);
   page::add_forwarding(router, "/service", client_options(connection), guard);
   net::http::ServerOptions options;

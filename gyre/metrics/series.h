@@ -40,8 +40,17 @@ std::string end_of(const std::string* exit_code, bool is_under_way);
 Run load_run(const std::filesystem::path& path);
 
 /// At most `most` (4 or more) of the points, in their order, that look the same in a chart over steps: of each of some
-/// ranges of steps, equally wide, the lowest and the highest value, and a NaN where there is one; and the last point.
-/// All points where they are few enough.
+/// ranges of steps, equally wide, the lowest and the highest finite value, and one that is not finite where there is
+/// one; and the last point. All points where they are few enough.
 std::vector<Point> downsample(std::span<const Point> points, std::size_t most);
+
+/// One of these points, with those before it that were left out. The lowest and the highest values say nothing of what
+/// is usual; whoever smooths a chart needs their mean.
+struct SelectedPoint {
+  Point point;
+  std::size_t count = 1;  ///< How many finite values: its own, and those back to the selected point before.
+  double mean = 0;        ///< Of these; NaN where there are none.
+};
+std::vector<SelectedPoint> select_points(std::span<const Point> points, std::size_t most);
 
 }  // namespace gyre::metrics

@@ -152,6 +152,15 @@ net::http::Route Access::link_route() {
           .open = true};
 }
 
+net::http::Route Access::new_link_route(std::string pattern) {
+  return {.method = net::http::Method::kPost,
+          .pattern = std::move(pattern),
+          .handler = guarded([this](Request&) {
+            return net::http::json_response(200, fmt::format("{{\"path\": \"{}\"}}", new_link()));
+          }),
+          .open = true};
+}
+
 Response protect(Response response) {
   response.headers.set("Content-Security-Policy", std::string(kPolicy));
   response.headers.set("Cache-Control", "no-store");

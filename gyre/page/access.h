@@ -22,6 +22,8 @@ class Access {
 
   /// The route behind such links.
   net::http::Route link_route();
+  /// POST `pattern`, for those who may: {"path": new_link()}.
+  net::http::Route new_link_route(std::string pattern);
   /// The handler for those who may: HttpError(401, 403) for others.
   net::http::Handler guarded(net::http::Handler handler) const;
 

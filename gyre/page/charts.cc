@@ -44,17 +44,26 @@ Json line_json(std::size_t run, int rank, const std::vector<Point>& points, std:
   Json steps = Json::array();
   Json times = Json::array();
   Json values = Json::array();
-  for (const Point& point : metrics::downsample(points, most)) {
+  Json weights = Json::array();
+  Json means = Json::array();
+  for (const auto& [point, count, mean] : metrics::select_points(points, most)) {
     steps.push_back(point.step);
-    times.push_back(std::floor(static_cast<double>(point.time_us) / 1e3) / 1e3);
+    times.push_back(static_cast<double>(point.time_us) / 1e6);
     values.push_back(metrics::json_number(point.value));
+    weights.push_back(count);
+    means.push_back(std::isfinite(mean) ? Json(mean) : Json());
   }
-  return {{"run", run},
-          {"rank", rank},
-          {"step", std::move(steps)},
-          {"time", std::move(times)},
-          {"value", std::move(values)},
-          {"count", points.size()}};
+  Json line = {{"run", run},
+               {"rank", rank},
+               {"step", std::move(steps)},
+               {"time", std::move(times)},
+               {"value", std::move(values)},
+               {"count", points.size()}};
+  if (line["step"].size() < points.size()) {
+    line["weight"] = std::move(weights);
+    line["mean"] = std::move(means);
+  }
+  return line;
 }
 
 }  // namespace

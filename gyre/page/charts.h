@@ -54,7 +54,8 @@ class Charts : public metrics::FileVisitor {
   std::string index_json(const std::string& name) const;
   /// {"name", "lines": [{"run", "rank", "step": […], "time": […], "value": […], "count"}]}: of each line kMostPoints at
   /// most that look the same (metrics::downsample), and one beyond each end of the range. `time` in seconds since 1970;
-  /// `count`: how many points the range has.
+  /// `count`: how many points the range has. Where these are a selection, also "weight" and "mean" of each
+  /// (metrics::SelectedPoint; null for no number).
   std::string chart_json(const std::string& name, const ChartRange& range) const;
 
  private:

@@ -25,6 +25,10 @@ TEST(PageCharts, a_line_has_few_points_and_keeps_what_stands_out) {
   EXPECT_EQ(line["step"].size(), line["time"].size());
   EXPECT_EQ(line["count"], 100'000);
   EXPECT_EQ(std::count(line["value"].begin(), line["value"].end(), 9), 1);
+  EXPECT_EQ(line["mean"].size(), line["step"].size());
+  std::size_t stood_for = 0;
+  for (const Json& weight : line["weight"]) stood_for += weight.get<std::size_t>();
+  EXPECT_EQ(stood_for, 100'000U) << "for smoothing";
 }
 
 // Zooming shows what down-sampling has left out, and the line goes on to the edges.

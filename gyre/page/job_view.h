@@ -42,6 +42,8 @@ class JobView {
   /// How many streams follow the job.
   virtual void viewer_came() {}
   virtual void viewer_left() {}
+  /// Somebody asks now, and will again, in place of following the job.
+  virtual void asked() {}
 };
 
 }  // namespace gyre::page

@@ -141,12 +141,14 @@ Response timeline_answer(JobView& job, const Request& request) {
 }
 
 Response now_answer(JobView& job) {
+  job.asked();
   const JobView::Versions versions = job.versions();
   nlohmann::json logs = nlohmann::json::object();
   const auto text = job.job_json();
   for (const auto& [rank, bytes] : job.log_sizes()) logs[std::to_string(rank)] = bytes;
-  return net::http::json_response(200, fmt::format(R"({{"job": {}, "metrics": {}, "logs": {}, "over": {}}})", *text,
-                                                   versions.metrics, internal::text_of(logs), versions.is_over));
+  return net::http::json_response(
+      200, fmt::format(R"({{"job": {}, "metrics": {}, "timeline": {}, "logs": {}, "over": {}}})", *text,
+                       versions.metrics, versions.timeline, internal::text_of(logs), versions.is_over));
 }
 
 Response log_answer(JobView& job, const Request& request) {

@@ -115,12 +115,7 @@ void serve(const RunPageOptions& options, int news, UniqueFd& answer) {
     });
   });
   add_job_routes(router, "/api", [view](const net::http::Request&) { return view; }, guard);
-  router.add({.method = net::http::Method::kPost,
-              .pattern = "/api/links",
-              .handler = guard([&access](net::http::Request&) {
-                return net::http::json_response(200, fmt::format("{{\"path\": \"{}\"}}", access.new_link()));
-              }),
-              .open = true});
+  router.add(access.new_link_route("/api/links"));
   net::http::ServerOptions server_options;
   server_options.what = "the page";
   server_options.endpoints = {net::parse_endpoint(fmt::format("tcp:127.0.0.1:{}", options.port))};

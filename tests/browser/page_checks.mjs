@@ -64,16 +64,47 @@ const checks = {
   },
 
   async a_word_is_found_in_all_of_a_log() {
+    const current = page.locator(".line.current:has(mark)");
+    const goes_to = async (button, line) => {
+      await page.getByRole("button", { name: button }).click();
+      await until(`${button} leads to ${line}`, async () => (await current.allTextContents()).join() === line);
+      assert.match(page.url(), /rank=0&at=\d+$/);
+    };
     await page.getByLabel("Find in the log").fill("needle");
-    await page.getByRole("button", { name: "Previous" }).click();
-    await page.locator(".line.current mark").waitFor();
-    assert.equal(await page.locator(".line.current").textContent(), "a needle in the log");
-    assert.match(page.url(), /rank=0&at=\d+$/);
+    await goes_to("Previous", "a third needle");
+    await goes_to("Previous", "a second needle");
+    await goes_to("Previous", "a needle in the log");
+    await goes_to("Next", "a second needle");
+    await goes_to("Next", "a third needle");
     await page.getByLabel("Find in the log").fill("no such word");
     await page.getByRole("button", { name: "Next" }).click();
     await page.getByText("not found").waitFor();
     await page.getByLabel("Find in the log").fill("");
     await page.getByRole("button", { name: "Follow" }).click();
+  },
+
+  async of_a_progress_bar_the_last_state_is_shown() {
+    await page.getByLabel("Find in the log").fill("1000/1000 batches");
+    await page.getByRole("button", { name: "Previous" }).click();
+    await page.locator(".line.current mark").waitFor();
+    assert.equal(await page.locator(".line.current").textContent(), "1000/1000 batches");
+    await page.getByLabel("Find in the log").fill("");
+    await page.getByRole("button", { name: "Follow" }).click();
+  },
+
+  async many_tabs_are_open_at_once() {
+    // Browsers have six connections to a host, and a stream keeps one.
+    const tabs = [];
+    for (let i = 0; i < 8; i++) tabs.push(await context.newPage());
+    for (const tab of tabs) {
+      await tab.goto(page.url());
+      await tab.locator(".badge.running").waitFor();
+      await until("its log", async () => (await tab.locator(".line").count()) > 0);
+    }
+    const step = async (tab) => Number(/step (\d+)/.exec(await tab.locator(".chosen").textContent())?.[1] ?? -1);
+    const before = await step(tabs.at(-1));
+    await until("the last of them goes on", async () => (await step(tabs.at(-1))) > before);
+    for (const tab of tabs) await tab.close();
   },
 
   async a_chart_zooms_and_goes_on_growing() {
@@ -94,6 +125,12 @@ const checks = {
     assert.ok((await ofAll.count()) > 1);
     const disabled = async () => (await ofAll.all()).reduce(async (count, one) => (await count) + Number(await one.isDisabled()), 0);
     assert.equal(await disabled(), 0, "all charts are zoomed alike");
+    const zoom = new URLSearchParams(new URL(page.url()).hash.slice(1)).get("zoom");
+    assert.match(zoom, /^-?[\d.]+~[\d.]+$/);
+    const shared = await context.newPage();
+    await shared.goto(page.url());
+    await until("a link shows the same range", () => shared.getByRole("button", { name: "Show all" }).first().isEnabled());
+    await shared.close();
     await page.locator(".u-over").last().dblclick();
     assert.equal(await disabled(), await ofAll.count(), "and back");
     const ends = async () => (await chart.getByRole("img").getAttribute("aria-label")).match(/rank 0: ends at ([\d.e-]+)/)?.[1];

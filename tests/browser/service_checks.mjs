@@ -38,6 +38,24 @@ const checks = {
     await until("it runs", async () => (await badge.textContent()) === "running");
   },
 
+  async the_newest_of_many_events_are_shown() {
+    // A job of months: its server answers a thousand at once, the oldest first.
+    const events = page.getByRole("list", { name: "Events, the newest first" }).locator("li");
+    await page.route(/\/events\?/, async (route) => {
+      const words = new URL(route.request().url()).searchParams;
+      const begin = Number(words.get("after") ?? 0) + 1;
+      const value = Array.from({ length: Math.max(0, Math.min(Number(words.get("maxresults") ?? 100), 2501 - begin)) }, (_, i) => (
+        { sequence: begin + i, time: "2026-01-02T03:04:05Z", subject: "job", from: "", to: "", reason: "", message: `event ${begin + i}` }));
+      await route.fulfill({ json: { value, nextLink: null } });
+    });
+    await page.reload();
+    await until("the last event", async () => /event 2500$/.test((await events.first().textContent()) ?? ""));
+    assert.match(await events.first().textContent(), /2026/, "the day of another day");
+    await page.getByText("and 2300 earlier ones").waitFor();
+    await page.unroute(/\/events\?/);
+    await page.reload();
+  },
+
   async its_log_is_read_live() {
     await page.getByRole("link", { name: /^stdout/ }).click();
     await page.getByRole("heading", { name: /^stdout/ }).waitFor();
@@ -52,6 +70,17 @@ const checks = {
     await until("it is listed", async () => (await page.getByRole("link", { name: "result.txt" }).count()) === 1);
     const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("link", { name: "result.txt" }).click()]);
     assert.equal(readFileSync(await download.path(), "utf8"), "a result\n");
+  },
+
+  async a_further_link_lets_another_browser_in() {
+    await page.getByRole("button", { name: "A link for another browser" }).click();
+    const further = await page.locator("code.link").textContent();
+    const other = await browser.newContext();
+    const second = await other.newPage();
+    await second.goto(further);
+    await second.getByRole("heading", { level: 1, name: "Jobs" }).waitFor();
+    assert.equal((await second.goto(further)).status(), 403, "once");
+    await other.close();
   },
 
   async another_job_says_why_it_waits() {

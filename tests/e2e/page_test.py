@@ -26,7 +26,8 @@ TIMELINE_CHECKS = re.findall(r"^  async (\w+)\(\)", TIMELINE_SCRIPT.read_text(en
 TRAINING = f"""
 import os, time, gyre
 print({MARKUP!r}, flush=True)
-print("a needle in the log", flush=True)
+print("a needle in the log", "a second needle", "a third needle", sep="\\n", flush=True)
+print(*(f"{{done:4}}/1000 batches" for done in range(0, 1001, 2)), sep="\\r", flush=True)
 for step in range(100_000):
     gyre.log({{"train/loss": 1 / (step + 1), {MARKUP!r}: step}}, step=step, every_rank=True)
     if step % 3 == 0:

@@ -2,7 +2,9 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 
-import { type Axis, type ChartData, type Line, type Run, type Source, begun, firstStep, least, linesOf, shown, shownBytes } from "./data";
+import type { CommonZoom } from "./choice";
+import { type Axis, type ChartData, type Line, type Run, type Source, begun, firstStep, linesOf, shown, shownBytes, withDetail } from "./data";
+import { MOST_LEGENDS, describe, manyLines, tickLabels, whyEmpty } from "./chart_words";
 import { Table } from "./table";
 
 export interface Look {
@@ -18,16 +20,13 @@ interface Zoom {
   to: number;
 }
 
-/** What all charts are zoomed to. */
-export interface CommonZoom extends Zoom {
-  /** What the chart in which it was chosen counts its places from. */
-  first: number;
-}
-
 const HEIGHT = 220;
 /** Told apart with common colour blindness; after Okabe and Ito, the yellow darkened. */
 const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#b8860b", "#7f7f7f", "#9467bd"];
-const MOST_LEGENDS = 8;
+/** Told apart where two lines share a colour: the first run is solid. */
+const DASHES = [[], [8, 4], [2, 3], [8, 3, 2, 3]];
+/** In the legend, of the same runs. */
+const BORDERS = ["solid", "dashed", "dotted", "double"];
 /** A chart that grows is drawn again this often. */
 const BETWEEN_FETCHES_MS = 2_000;
 /** Zooming settles first, then the points between are fetched. */
@@ -38,6 +37,27 @@ const AT_REST_MS = 200;
 /** The same in all charts: by rank, and where runs are compared, by run first. */
 function colourOf(line: Line): string {
   return COLOURS[(2 * line.run + line.rank) % COLOURS.length] ?? "#0072b2";
+}
+
+function lastOf(values: ArrayLike<number | null | undefined>): number | null {
+  for (let i = values.length - 1; i >= 0; --i) {
+    const value = values[i];
+    if (value !== null && value !== undefined) return value;
+  }
+  return null;
+}
+
+/** In place of a legend, below the chart. */
+function sayLines(plot: uPlot, words: HTMLElement): void {
+  const { left = -1, top = -1, idx, idxs } = plot.cursor;
+  const points = left >= 0;
+  const all = plot.series.slice(1).flatMap(({ label }, i) => {
+    const values = plot.data[i + 1] ?? [];
+    const value = points ? values[idxs?.[i + 1] ?? idx ?? -1] : lastOf(values);
+    return value === null || value === undefined ? [] : [{ label: String(label), value }];
+  });
+  const text = manyLines(all, plot.series.length - 1, points ? (value) => Math.abs(plot.valToPos(value, "y") - top) : null);
+  if (text !== words.textContent) words.textContent = text;
 }
 
 /** Where nobody points at a place, the legend has the last value of each line. */
@@ -58,13 +78,16 @@ function optionsOf(
   zoomTo: (zoom: Zoom | null) => void,
   alone: (line: number) => number[],
   first: number,
+  words: HTMLElement,
 ): uPlot.Options {
-  const written = (value: number) => (name.endsWith("_bytes") ? shownBytes(value) : shown(value));
+  const written = (value: number, digits = 5) => (name.endsWith("_bytes") ? shownBytes(value, digits - 1) : shown(value, digits));
   const text = look.dark ? "#c9d1d9" : "#3b4148";
   const grid = { stroke: look.dark ? "#30363d" : "#e3e6e9", width: 1 };
   const axis: uPlot.Axis = { stroke: text, grid, ticks: grid, font: "12px system-ui, sans-serif" };
-  const values = (_: uPlot, ticks: number[]) => ticks.map((tick) => (tick === null ? "" : written(tick)));
-  const room = (_: uPlot, labels: string[] | null) => 18 + 7 * Math.max(4, ...(labels ?? []).map((label) => label.length));
+  const values = (_: uPlot, ticks: number[]) => tickLabels(ticks, written);
+  const room = (_: uPlot, labels: string[] | null) => 20 + 7.5 * Math.max(4, ...(labels ?? []).map((label) => label.length));
+  const hasLegend = lines.length <= MOST_LEGENDS;
+  const say = (plot: uPlot) => sayLines(plot, words);
   return {
     width,
     height: HEIGHT,
@@ -75,8 +98,9 @@ function optionsOf(
       bind: { dblclick: () => () => (zoomTo(null), null) },
     },
     hooks: {
-      draw: [showTheLast],
+      draw: [showTheLast, ...hasLegend ? [] : [say]],
       setLegend: [showTheLast],
+      setCursor: hasLegend ? [] : [say],
       setSelect: [
         (plot) => {
           const { left, width: selected } = plot.select;
@@ -86,7 +110,7 @@ function optionsOf(
         },
       ],
     },
-    legend: { show: lines.length <= MOST_LEGENDS },
+    legend: { show: hasLegend, markers: { dash: (_, series) => BORDERS[(lines[series - 1]?.run ?? 0) % BORDERS.length] ?? "solid" } },
     scales: { x: { time: false }, y: { distr: look.logarithmic ? 3 : 1 } },
     axes: [axis, { ...axis, size: room, values }],
     series: [
@@ -95,7 +119,8 @@ function optionsOf(
         label: line.label,
         stroke: colourOf(line),
         // Of many lines, thin ones: without a GPU most of the time goes into their edges.
-        width: lines.length <= MOST_LEGENDS ? 1.5 : 1,
+        width: hasLegend ? 1.5 : 1,
+        dash: DASHES[line.run % DASHES.length] ?? [],
         points: { show: false, filter: (_: uPlot, series: number) => alone(series - 1) },
         value: (_: uPlot, value: number | null) => (value === null ? "–" : written(value)),
       })),
@@ -125,6 +150,7 @@ class Drawing {
   constructor(
     private readonly name: string,
     private readonly target: HTMLElement,
+    private readonly words: HTMLElement,
     public zoom: Zoom | null,
     private readonly zoomTo: (zoom: Zoom | null) => void,
   ) {}
@@ -160,7 +186,7 @@ class Drawing {
       this.#plot?.destroy();
       this.#names = names;
       const alone = (line: number) => this.#drawn.alone[line] ?? [];
-      this.#plot = new uPlot(optionsOf(this.name, this.#lines, look, this.target.clientWidth, this.zoomTo, alone, this.#first), data, this.target);
+      this.#plot = new uPlot(optionsOf(this.name, this.#lines, look, this.target.clientWidth, this.zoomTo, alone, this.#first, this.words), data, this.target);
     } else {
       this.#plot.setData(data, this.zoom === null);
     }
@@ -246,13 +272,14 @@ export function Chart({ source, name, version, runs, look, common, zoomAll }: {
   zoomAll: (zoom: CommonZoom | null) => void;
 }) {
   const place = useRef<HTMLDivElement>(null);
+  const below = useRef<HTMLParagraphElement>(null);
   const drawing = useRef<Drawing | null>(null);
   const [inView, setInView] = useState(false);
   const data = useChartData(source, name, version, inView);
   const first = useMemo(() => (data === null ? 0 : firstStep(data)), [data]);
   const zoom = useMemo(() => common && { from: common.from + (common.first - first), to: common.to + (common.first - first) }, [common, first]);
   const detail = useDetail(source, inView ? data : null, runs, look.axis, first, zoom);
-  const lines = useMemo(() => (data === null ? [] : linesOf(detail ?? data, runs, look.axis, first)), [data, detail, runs, look.axis, first]);
+  const lines = useMemo(() => (data === null ? [] : linesOf(detail === null ? data : withDetail(data, detail, look.axis), runs, look.axis, first)), [data, detail, runs, look.axis, first]);
   const whole = useMemo(() => (data === null ? [] : linesOf(data, runs, look.axis, first)), [data, runs, look.axis, first]);
 
   useEffect(() => {
@@ -269,6 +296,7 @@ export function Chart({ source, name, version, runs, look, common, zoomAll }: {
     };
   }, []);
   const words = useMemo(() => describe(name, whole), [name, whole]);
+  const empty = useMemo(() => whyEmpty(whole, look.logarithmic), [whole, look.logarithmic]);
   const firstNow = useRef(first);
   firstNow.current = first;
   const setZoom = (zoom: Zoom | null) => zoomAll(zoom && { ...zoom, first: firstNow.current });
@@ -281,8 +309,8 @@ export function Chart({ source, name, version, runs, look, common, zoomAll }: {
     };
   }, [axis, logarithmic, dark]);
   useEffect(() => {
-    if (place.current === null || lines.length === 0 || !inView) return;
-    drawing.current ??= new Drawing(name, place.current, zoom, setZoom);
+    if (place.current === null || below.current === null || lines.length === 0 || !inView) return;
+    drawing.current ??= new Drawing(name, place.current, below.current, zoom, setZoom);
     drawing.current.show(lines, look, first);
   }, [lines, look, first, inView]);
   useEffect(() => drawing.current?.apply(zoom), [zoom, axis, logarithmic, dark]);
@@ -305,17 +333,8 @@ export function Chart({ source, name, version, runs, look, common, zoomAll }: {
         </div>
       </div>
       <div class="plot" ref={place} role="img" aria-label={words} />
+      {empty !== "" && <p class="quiet">{empty}</p>}
+      <p class="quiet words" aria-hidden="true" ref={below} />
     </section>
   );
-}
-
-/** For those who do not see it. */
-function describe(name: string, all: Line[]): string {
-  const lines = all.slice(0, MOST_LEGENDS).map((line) => {
-    const values = line.y.filter((value) => value !== null);
-    const range = values.length > 0 ? `, from ${shown(least(values))} to ${shown(-least(values.map((y) => -y)))}` : "";
-    return `${line.label}: ends at ${shown(line.last)}${range}`;
-  });
-  const more = all.length - lines.length;
-  return `${name}. ${lines.join("; ")}${more > 0 ? `; and ${more} more` : ""}`;
 }

@@ -1,7 +1,7 @@
 // All charts of a source, with what a reader chooses for them.
 import { useEffect, useMemo, useState } from "preact/hooks";
 
-import { Chart, type CommonZoom, type Look } from "./chart";
+import { Chart, type Look } from "./chart";
 import type { ChangeChoice, Choice } from "./choice";
 import { type Run, type Source, type State, inOrder, isOver } from "./data";
 
@@ -83,7 +83,7 @@ function Controls({ choice, change }: { choice: Choice; change: ChangeChoice }) 
         <input
           type="checkbox"
           checked={choice.axis === "time"}
-          onChange={(event) => change({ axis: event.currentTarget.checked ? "time" : "step" })}
+          onChange={(event) => change({ axis: event.currentTarget.checked ? "time" : "step", zoom: null })}
         />
         over time
       </label>
@@ -98,8 +98,7 @@ function Controls({ choice, change }: { choice: Choice; change: ChangeChoice }) 
 
 export function Charts({ source, state, choice, change }: { source: Source; state: State; choice: Choice; change: ChangeChoice }) {
   const dark = useDark();
-  const [zoom, setZoom] = useState<CommonZoom | null>(null);
-  useEffect(() => setZoom(null), [choice.axis]);
+  const zoomAll = (zoom: Choice["zoom"]) => change({ zoom });
   const look: Look = useMemo(
     () => ({ axis: choice.axis, smoothing: choice.smoothing, logarithmic: choice.log, dark }),
     [choice.axis, choice.smoothing, choice.log, dark],
@@ -114,7 +113,7 @@ export function Charts({ source, state, choice, change }: { source: Source; stat
       {found.length === 0 && <p role="status">{names.length === 0 ? nothing : "No series has such a name."}</p>}
       <div class="charts">
         {found.map((name) => (
-          <Chart key={name} source={source} name={name} version={state.metrics} runs={state.index.runs} look={look} common={zoom} zoomAll={setZoom} />
+          <Chart key={name} source={source} name={name} version={state.metrics} runs={state.index.runs} look={look} common={choice.zoom} zoomAll={zoomAll} />
         ))}
       </div>
     </>

@@ -1,6 +1,7 @@
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 
 import type { Axis } from "./data";
+import type { View } from "./timeline_data";
 
 /** What a reader has chosen; it stands in the address, so that a link shows the same. */
 export interface Choice {
@@ -12,14 +13,32 @@ export interface Choice {
   rank: number | null;
   /** A byte of that log; null: its end. */
   at: number | null;
+  /** What all charts are zoomed to; null: everything. */
+  zoom: CommonZoom | null;
+  /** The part of the timeline that is shown; null: all of it. */
+  view: View | null;
+}
+
+/** A range of places, which the chart in which it was chosen counts from `first`. */
+export interface CommonZoom {
+  from: number;
+  to: number;
+  first: number;
 }
 
 function wholeNumber(text: string | null): number | null {
   return text !== null && /^\d{1,15}$/.test(text) ? Number(text) : null;
 }
 
-function choiceOfAddress(): Choice {
-  const words = new URLSearchParams(location.hash.slice(1));
+/** "FROM~TO" and, unless that is 0, "~FIRST". */
+function rangeOf(text: string | null): CommonZoom | null {
+  const [from = NaN, to = NaN, first = 0] = (text ?? "").split("~").map((part) => (part === "" ? NaN : Number(part)));
+  return Number.isFinite(from) && Number.isFinite(to) && Number.isFinite(first) && from < to ? { from, to, first } : null;
+}
+
+/** What the words of an address say. */
+export function choiceOf(text: string): Choice {
+  const words = new URLSearchParams(text);
   const smoothing = Number(words.get("smooth") ?? 0);
   return {
     find: words.get("find") ?? "",
@@ -28,10 +47,12 @@ function choiceOfAddress(): Choice {
     log: words.get("y") === "log",
     rank: wholeNumber(words.get("rank")),
     at: wholeNumber(words.get("at")),
+    zoom: rangeOf(words.get("zoom")),
+    view: rangeOf(words.get("time")),
   };
 }
 
-function addressOf(choice: Choice): string {
+export function wordsOf(choice: Choice): string {
   const words = new URLSearchParams();
   if (choice.find !== "") words.set("find", choice.find);
   if (choice.smoothing > 0) words.set("smooth", String(choice.smoothing));
@@ -39,23 +60,43 @@ function addressOf(choice: Choice): string {
   if (choice.log) words.set("y", "log");
   if (choice.rank !== null) words.set("rank", String(choice.rank));
   if (choice.at !== null) words.set("at", String(choice.at));
-  return `#${words.toString()}`;
+  const { zoom, view } = choice;
+  if (zoom !== null) words.set("zoom", [zoom.from, zoom.to, ...(zoom.first === 0 ? [] : [zoom.first])].join("~"));
+  if (view !== null) words.set("time", `${view.from}~${view.to}`);
+  return words.toString();
 }
 
 export type ChangeChoice = (part: Partial<Choice>) => void;
 
-export function useChoice(): [Choice, ChangeChoice] {
-  const [choice, setChoice] = useState(choiceOfAddress);
+/** `separator`: what its words stand behind. Where a link leads elsewhere without any, the choice stays. */
+export function useChoice(separator: "#" | "?"): [Choice, ChangeChoice] {
+  const wordsNow = () => {
+    const at = location.hash.indexOf(separator);
+    return at < 0 ? null : location.hash.slice(at + 1);
+  };
+  const [choice, setChoice] = useState(() => choiceOf(wordsNow() ?? ""));
+  const latest = useRef(choice);
+  const take = (next: Choice) => {
+    latest.current = next;
+    setChoice(next);
+  };
+  const write = () => {
+    const before = separator === "#" ? "" : (location.hash || "#").split(separator)[0];
+    const words = wordsOf(latest.current);
+    history.replaceState(null, "", separator === "#" || words !== "" ? `${before}${separator}${words}` : before);
+  };
   useEffect(() => {
-    const follow = () => setChoice(choiceOfAddress());
+    const follow = () => {
+      const words = wordsNow();
+      if (words === null) write();
+      else take(choiceOf(words));
+    };
     addEventListener("hashchange", follow);
     return () => removeEventListener("hashchange", follow);
   }, []);
-  const change = (part: Partial<Choice>) =>
-    setChoice((before) => {
-      const next = { ...before, ...part };
-      history.replaceState(null, "", addressOf(next));
-      return next;
-    });
+  const change = (part: Partial<Choice>) => {
+    take({ ...latest.current, ...part });
+    write();
+  };
   return [choice, change];
 }

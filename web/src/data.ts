@@ -12,6 +12,12 @@ export interface LineData {
   step: number[];
   time: number[];
   value: Value[];
+  /**
+   * Where these are a selection: for how many numbers each stands, itself and those before it that were left out, and
+   * their mean. Smoothing needs them: a selection has the lowest and the highest values, which are not what is usual.
+   */
+  weight?: number[];
+  mean?: (number | null)[];
   /** How many points there are, of which these are a selection. */
   count: number;
 }
@@ -62,11 +68,13 @@ export interface JobEvent {
 
 export interface Job {
   name: string;
-  state: "running" | "stopping" | "ended" | "failed" | "stopped";
+  state: "preparing" | "running" | "stopping" | "ended" | "failed" | "stopped";
   exit_code: number | null;
   first_failed_rank: number | null;
   report: string;
   restarts: number;
+  /** What comes before its ranks: how far the staging of its data is. */
+  preparing?: string;
   ranks: Rank[];
   events: JobEvent[];
 }
@@ -128,6 +136,9 @@ export interface Line {
   x: number[];
   /** null: not a finite number. */
   y: (number | null)[];
+  /** As LineData has them. */
+  weight: number[];
+  mean: (number | null)[];
   last: Value;
 }
 
@@ -161,19 +172,46 @@ export function linesOf(chart: ChartData, runs: Run[], axis: Axis, first: number
     // A chart needs ascending places; a job that went on from a checkpoint repeats steps, of which the later counts.
     const origin = axis === "time" ? begun(runs, chart, line.run) : first;
     const places = axis === "time" ? line.time : line.step;
-    const points = new Map<number, Value>();
-    places.forEach((place, i) => points.set(place - origin, line.value[i] ?? "NaN"));
+    const points = new Map<number, number>();
+    places.forEach((place, i) => points.set(place - origin, i));
     const sorted = [...points].sort(([a], [b]) => a - b);
+    const y = sorted.map(([, i]) => finite(line.value[i] ?? "NaN"));
     const name = runs.length > 1 ? `${runs[line.run]?.name ?? ""} ` : "";
     return {
       label: `${name}rank ${line.rank}`,
       rank: line.rank,
       run: line.run,
       x: sorted.map(([x]) => x),
-      y: sorted.map(([, value]) => finite(value)),
+      y,
+      weight: sorted.map(([, i]) => line.weight?.[i] ?? 1),
+      mean: line.mean === undefined ? y : sorted.map(([, i]) => line.mean?.[i] ?? null),
       last: line.value.at(-1) ?? "NaN",
     };
   });
+}
+
+/** Of a chart and a part of it in detail: all points, those of the detail where it has any. */
+export function withDetail(chart: ChartData, detail: ChartData, axis: Axis): ChartData {
+  const lines = chart.lines.map((line) => {
+    const fine = detail.lines.find(({ run, rank }) => run === line.run && rank === line.rank);
+    if (fine === undefined || fine.step.length === 0) return line;
+    const places = (one: LineData) => (axis === "time" ? one.time : one.step);
+    const from = least(places(fine));
+    const to = -least(places(fine).map((place) => -place));
+    const indices = places(line).map((place, i) => ({ place, i }));
+    const before = indices.filter(({ place }) => place < from).map(({ i }) => i);
+    const behind = indices.filter(({ place }) => place > to).map(({ i }) => i);
+    const both = <Item>(all: Item[], part: Item[]): Item[] => [...before.map((i) => all[i] as Item), ...part, ...behind.map((i) => all[i] as Item)];
+    return {
+      ...line,
+      step: both(line.step, fine.step),
+      time: both(line.time, fine.time),
+      value: both(line.value, fine.value),
+      weight: both(line.weight ?? line.step.map(() => 1), fine.weight ?? fine.step.map(() => 1)),
+      mean: both(line.mean ?? line.value.map(finite), fine.mean ?? fine.value.map(finite)),
+    };
+  });
+  return { ...chart, lines };
 }
 
 /** The program's own charts first. */
@@ -182,19 +220,19 @@ export function inOrder(names: string[]): string[] {
   return [...names].sort((a, b) => isOwn(a) - isOwn(b) || a.localeCompare(b));
 }
 
-export function shown(value: Value | null | undefined): string {
+export function shown(value: Value | null | undefined, digits = 5): string {
   if (value === null || value === undefined) return "–";
   if (typeof value === "string") return value;
-  if (value !== 0 && (Math.abs(value) >= 1e6 || Math.abs(value) < 1e-3)) return Number(value.toPrecision(4)).toExponential();
-  return String(Number(value.toPrecision(5)));
+  if (value !== 0 && (Math.abs(value) >= 1e6 || Math.abs(value) < 1e-3)) return Number(value.toPrecision(digits - 1)).toExponential();
+  return String(Number(value.toPrecision(digits)));
 }
 
-export function shownBytes(bytes: number): string {
+export function shownBytes(bytes: number, digits = 4): string {
   const units = ["B", "KB", "MB", "GB", "TB"];
   let unit = 0;
   while (Math.abs(bytes) >= 1000 && unit < units.length - 1) {
     bytes /= 1000;
     unit += 1;
   }
-  return `${Number(bytes.toPrecision(4))} ${units[unit]}`;
+  return `${Number(bytes.toPrecision(digits))} ${units[unit]}`;
 }

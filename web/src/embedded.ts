@@ -3,7 +3,7 @@ import type { ChartData, Run, Source, State, Value } from "./data";
 import type { TimelineData } from "./timeline_data";
 
 interface EmbeddedRun extends Run {
-  series: { name: string; rank: number; points: [step: number, time: number, value: Value][] }[];
+  series: { name: string; rank: number; points: [step: number, time: number, value: Value, weight?: number, mean?: number | null][] }[];
 }
 
 export function embeddedSource(text: string): Source {
@@ -19,6 +19,7 @@ export function embeddedSource(text: string): Source {
         step: points.map(([step]) => step),
         time: points.map(([, time]) => time),
         value: points.map(([, , value]) => value),
+        ...(points[0]?.[3] === undefined ? {} : { weight: points.map(([, , , weight]) => weight ?? 1), mean: points.map(([, , , , mean]) => mean ?? null) }),
         count: points.length,
       });
     }

@@ -4,6 +4,8 @@ import { type ChartData, type Connection, type Index, type Job, type Range, type
 import type { TimelineData, View } from "./timeline_data";
 
 const POLL_MS = 2_000;
+/** In place of a stream: a launcher whose job has ended waits for two seconds for those who ask. */
+const POLL_STREAM_MS = 1_000;
 /** Of a job that is over: it may be tried again. */
 const POLL_OVER_MS = 10_000;
 /** Of each log this much is fetched when the job ends, for whoever looks at another rank afterwards. */
@@ -13,9 +15,26 @@ const LAST_BYTES_SHOWN = 4_194_304;
 const MOST_LAST_LOGS = 64;
 const OVER: Job["state"][] = ["ended", "failed", "stopped"];
 
+/** What `/now` answers. */
+interface Now {
+  job: Job;
+  metrics: number;
+  timeline: number;
+  logs: Record<string, number>;
+  over: boolean;
+}
+
 interface Piece {
   at: number;
   bytes: Uint8Array;
+}
+
+/** Of the address that makes them: a link for another browser. */
+export async function newLink(address: string): Promise<string> {
+  const answer = await fetch(address, { method: "POST" });
+  if (!answer.ok) throw new Error(`${address}: ${answer.status}`);
+  const { path } = (await answer.json()) as { path: string };
+  return location.origin + path;
 }
 
 abstract class RoutesSource implements Source {
@@ -29,7 +48,7 @@ abstract class RoutesSource implements Source {
   protected shown = 0;
   #told = false;
 
-  constructor(private readonly routes: string) {}
+  constructor(protected readonly routes: string) {}
 
   async ask(path: string, options: RequestInit = {}): Promise<Response> {
     const answer = await fetch(this.routes + path, options);
@@ -92,8 +111,7 @@ abstract class RoutesSource implements Source {
   }
 
   async newLink(): Promise<string> {
-    const { path } = (await (await this.ask("/links", { method: "POST" })).json()) as { path: string };
-    return location.origin + path;
+    return newLink(`${this.routes}/links`);
   }
 
   protected change(part: Partial<State>): void {
@@ -123,28 +141,79 @@ abstract class RoutesSource implements Source {
   }
 }
 
+/**
+ * A browser has six connections to one host, and each stream keeps one for as long as its tab is open: with more streams
+ * than this, nothing else would get through. Tabs behind these ask again and again instead, until one is closed.
+ */
+const MOST_STREAMS = 3;
+
 class LiveSource extends RoutesSource {
-  #events: EventSource;
+  #events: EventSource | null = null;
+  #polled = -1;
 
   constructor(routes: string) {
     super(routes);
-    this.#events = new EventSource(`${routes}/live`);
+    void this.#follow();
+  }
+
+  async #follow(): Promise<void> {
+    // Browsers have no locks on pages that are not from this machine.
+    if (!("locks" in navigator)) return this.#listen();
+    for (let number = 0; number < MOST_STREAMS; number++) {
+      if (await this.#streamAs(number, { ifAvailable: true })) return;
+    }
+    void this.#streamAs(Math.floor(Math.random() * MOST_STREAMS), {});
+    await this.#poll();
+  }
+
+  /** False where another tab has this number. The browser frees it when the tab goes. */
+  #streamAs(number: number, options: LockOptions): Promise<boolean> {
+    return new Promise((resolve) => {
+      void navigator.locks.request(`gyre stream ${number}`, options, (lock) => {
+        resolve(lock !== null);
+        if (lock === null || isOver(this.state().connection)) return undefined;
+        this.#listen();
+        return new Promise<void>(() => {});
+      });
+    });
+  }
+
+  async #poll(): Promise<void> {
+    while (this.#events === null && !isOver(this.state().connection)) {
+      try {
+        const now = (await (await this.ask("/now")).json()) as Now;
+        if (this.#events !== null) return;
+        this.takeLogs(now.logs);
+        if (this.state().connection !== "live") this.change({ connection: "live" });
+        if (now.timeline > 0) this.change({ timeline: now.timeline });
+        if (now.metrics !== this.#polled) await this.takeMetrics((this.#polled = now.metrics));
+        this.#takeJob(now.job);
+      } catch {
+        if (this.#events === null) this.change({ connection: "lost" });
+      }
+      await new Promise((resolve) => setTimeout(resolve, POLL_STREAM_MS));
+    }
+  }
+
+  #listen(): void {
+    const events = new EventSource(`${this.routes}/live`);
+    this.#events = events;
     const on = (name: string, take: (data: string) => void) =>
-      this.#events.addEventListener(name, (event) => take((event as MessageEvent<string>).data));
+      events.addEventListener(name, (event) => take((event as MessageEvent<string>).data));
     on("job", (data) => this.#takeJob(JSON.parse(data) as Job));
     on("metrics", (data) => void this.takeMetrics(Number(data)));
     on("timeline", (data) => this.change({ timeline: Number(data) }));
     on("logs", (data) => this.takeLogs(JSON.parse(data) as Record<string, number>));
-    this.#events.onopen = () => this.change({ connection: "live" });
-    this.#events.onerror = () => this.#lose();
+    events.onopen = () => this.change({ connection: "live" });
+    events.onerror = () => this.#lose(events);
   }
 
-  #lose(): void {
+  #lose(events: EventSource): void {
     if (isOver(this.state().connection)) {
-      this.#events.close(); // The launcher has gone.
+      events.close(); // The launcher has gone.
       return;
     }
-    const refused = this.#events.readyState === EventSource.CLOSED;
+    const refused = events.readyState === EventSource.CLOSED;
     const connection: Connection = refused ? "refused" : "lost";
     this.change({ connection });
   }
@@ -159,7 +228,7 @@ class LiveSource extends RoutesSource {
   /** The launcher stays until the stream is closed, for some seconds. */
   async #end(job: Job): Promise<void> {
     const hasAll = await this.#fetchTheLast(job).catch(() => false);
-    this.#events.close();
+    this.#events?.close();
     this.change({ metrics: this.state().metrics + 1, connection: hasAll ? "over" : "cut" });
   }
 
@@ -180,14 +249,6 @@ class LiveSource extends RoutesSource {
     if ((this.lastLogs.get(rank)?.at ?? Infinity) <= begin) return;
     this.lastLogs.set(rank, await this.askLog(rank, begin, end));
   }
-}
-
-/** What `/now` answers. */
-interface Now {
-  job: Job;
-  metrics: number;
-  logs: Record<string, number>;
-  over: boolean;
 }
 
 class PolledSource extends RoutesSource {

@@ -108,10 +108,9 @@ export function Log({ title, read, size, at, over, cut = false, goTo, href, chil
     const number = ++search.current;
     const stop = () => number !== search.current;
     const here = log.current ?? (backwards ? size : 0);
-    const begin = backwards || log.current === null ? here : here + 1;
     setAnswer("searching …");
     try {
-      const found = await findInLog(read, text, begin, backwards, backwards ? 0 : size, stop);
+      const found = await findInLog(read, text, here, backwards, backwards ? 0 : size, stop, !backwards && log.current !== null);
       if (stop()) return;
       setAnswer(found === null ? "not found" : "");
       if (found !== null && found !== here) goTo(found);

@@ -13,28 +13,61 @@ export interface LogLine {
   text: string;
 }
 
+const RETURN = 13;
+const NEWLINE = 10;
+
 const decoder = new TextDecoder();
 /** One character for each byte, so that places in the text are places in the file. */
 const byteDecoder = new TextDecoder("latin1");
 
-/** As a terminal would show it: without colours, and of a line that was drawn again and again, the last. */
-function shownText(bytes: Uint8Array): string {
-  let text = decoder.decode(bytes.length > LONGEST_LINE ? bytes.subarray(0, LONGEST_LINE) : bytes);
-  if (text.includes("\r")) text = text.replace(/\r+$/, "").replace(/^.*\r/, "");
-  // eslint-disable-next-line no-control-regex
-  if (text.includes("\u001b")) text = text.replace(/\u001b\[[0-9;?]*[A-Za-z]/g, "");
-  return bytes.length > LONGEST_LINE ? `${text} …` : text;
+function withoutReturns(bytes: Uint8Array): Uint8Array {
+  let end = bytes.length;
+  while (end > 0 && bytes[end - 1] === RETURN) end--;
+  return bytes.subarray(0, end);
 }
 
-function linesOf(bytes: Uint8Array, at: number): LogLine[] {
+/** What a terminal would show of a line that was drawn again and again, such as a progress bar: the last. */
+function lastDrawn(bytes: Uint8Array): Uint8Array {
+  const drawn = withoutReturns(bytes);
+  return drawn.length === 0 ? drawn : drawn.subarray(drawn.lastIndexOf(RETURN) + 1);
+}
+
+/** As a terminal would show it, and without colours. */
+function shownText(bytes: Uint8Array): string {
+  const drawn = lastDrawn(bytes);
+  let text = decoder.decode(drawn.subarray(0, LONGEST_LINE));
+  // eslint-disable-next-line no-control-regex
+  if (text.includes("\u001b")) text = text.replace(/\u001b\[[0-9;?]*[A-Za-z]/g, "");
+  return drawn.length > LONGEST_LINE ? `${text} …` : text;
+}
+
+/** As much of a line as its text needs, whatever comes behind it. */
+function shortened(line: Uint8Array): Uint8Array {
+  const drawn = lastDrawn(line);
+  return joined(drawn.subarray(0, LONGEST_LINE + 1), line.subarray(withoutReturns(line).length).subarray(0, 1));
+}
+
+function joined(a: Uint8Array, b: Uint8Array): Uint8Array {
+  if (a.length === 0) return b;
+  const both = new Uint8Array(a.length + b.length);
+  both.set(a);
+  both.set(b, a.length);
+  return both;
+}
+
+/** `at`: where the bytes begin; `isCut`: in the middle of a line. */
+function linesOf(bytes: Uint8Array, at: number, isCut: boolean): LogLine[] {
   const lines: LogLine[] = [];
   let begin = 0;
-  for (let end = bytes.indexOf(10); end >= 0; end = bytes.indexOf(10, begin)) {
+  for (let end = bytes.indexOf(NEWLINE); end >= 0; end = bytes.indexOf(NEWLINE, begin)) {
     lines.push({ at: at + begin, text: shownText(bytes.subarray(begin, end)) });
     begin = end + 1;
   }
   if (begin < bytes.length) lines.push({ at: at + begin, text: shownText(bytes.subarray(begin)) });
-  return lines;
+  const [first, ...others] = lines;
+  if (!isCut || first === undefined) return lines;
+  // Its beginning comes with what is before, unless the line is longer than that.
+  return others.length > 0 ? others : [{ ...first, text: `… ${first.text}` }];
 }
 
 export class LogWindow {
@@ -42,6 +75,8 @@ export class LogWindow {
   /** Bytes of the log that are here. */
   begin = 0;
   end = 0;
+  /** Of the last line, where it has no end yet. */
+  #unfinished: Uint8Array | null = null;
   #busy = false;
 
   constructor(private readonly read: ReadLog) {}
@@ -61,15 +96,13 @@ export class LogWindow {
     const first = this.lines[0]?.at;
     await this.#once(async () => {
       if (this.begin === 0) return;
-      const from = Math.max(0, this.begin - PIECE);
-      const { at, bytes } = await this.read(from, this.begin);
-      const lines = linesOf(bytes, at);
-      // A piece begins in the middle of a line, which comes with the piece before.
-      const cut = at > 0 ? lines.shift() : undefined;
-      this.begin = cut === undefined ? at : (lines[0]?.at ?? this.begin);
+      const { at, bytes } = await this.read(Math.max(0, this.begin - PIECE), this.begin);
+      const lines = linesOf(bytes, at, at > 0);
+      this.begin = lines[0]?.at ?? at;
       this.lines = [...lines, ...this.lines];
       while (this.end - this.begin > MOST_BYTES && this.lines.length > 1) {
         this.end = this.lines.pop()?.at ?? this.end;
+        this.#unfinished = null;
       }
     });
     const moved = this.lines.findIndex((line) => line.at === first);
@@ -87,9 +120,6 @@ export class LogWindow {
       if (at >= this.begin && at < this.end) return;
       this.#forget(Math.max(0, at - PIECE / 2));
       await this.#append(Math.min(size, at + PIECE / 2));
-      if (this.begin === 0) return;
-      this.lines.shift();
-      this.begin = this.lines[0]?.at ?? this.begin;
     });
   }
 
@@ -102,18 +132,23 @@ export class LogWindow {
     this.lines = [];
     this.begin = at;
     this.end = at;
+    this.#unfinished = null;
   }
 
   async #append(to: number): Promise<void> {
-    // The last line may not have been whole.
-    const last = this.lines.at(-1);
-    const from = last?.at ?? this.end;
-    const { at, bytes } = await this.read(from, to);
-    const kept = at === from ? this.lines.slice(0, -1) : [];
-    if (at !== from || kept.length === 0) this.begin = at;
-    this.lines = [...kept, ...linesOf(bytes, at)];
+    const { at, bytes } = await this.read(this.end, to);
+    if (at !== this.end) this.#forget(at); // What is before cannot be had.
+    if (bytes.length === 0) return;
+    const unfinished = this.#unfinished ?? new Uint8Array();
+    const last = this.#unfinished === null ? undefined : this.lines.pop();
+    const [first, ...others] = linesOf(joined(unfinished, bytes), at - unfinished.length, this.lines.length === 0 && last === undefined && at > 0);
+    if (first !== undefined) this.lines = [...this.lines, { ...first, at: last?.at ?? first.at }, ...others];
+    this.begin = this.lines[0]?.at ?? at;
     this.end = at + bytes.length;
-    const surplus = this.lines.findIndex((line) => this.end - line.at <= MOST_BYTES);
+    const beginning = bytes.lastIndexOf(NEWLINE) + 1;
+    if (beginning === bytes.length) this.#unfinished = null;
+    else this.#unfinished = shortened(beginning > 0 ? bytes.subarray(beginning) : joined(unfinished, bytes));
+    const surplus = this.lines.findIndex((line, i) => this.end - line.at <= MOST_BYTES || i === this.lines.length - 1);
     if (surplus > 0) {
       this.lines = this.lines.slice(surplus);
       this.begin = this.lines[0]?.at ?? this.begin;
@@ -134,7 +169,10 @@ export class LogWindow {
   }
 }
 
-/** Where the next line with `text` begins, from `at` on or before it; null: nowhere. Letters compare without case. */
+/**
+ * Where the next line with `text` begins, from `at` on or before it; null: nowhere. Letters compare without case.
+ * `skipsLine`: on from `at`, but not in its line.
+ */
 export async function findInLog(
   read: ReadLog,
   text: string,
@@ -142,6 +180,7 @@ export async function findInLog(
   backwards: boolean,
   limit: number,
   stop: () => boolean,
+  skipsLine = false,
 ): Promise<number | null> {
   const wanted = byteDecoder.decode(new TextEncoder().encode(text)).toLowerCase();
   const overlap = wanted.length + 65_536; // And the line's beginning.
@@ -152,6 +191,7 @@ export async function findInLog(
   const goesOn = (edge: number) => (backwards ? edge > limit : edge < limit);
   let edge = at;
   let cut = 0;
+  let skips = skipsLine;
   let coming = goesOn(edge) ? pieceAt(edge) : null;
   while (coming !== null) {
     const piece = await coming;
@@ -162,7 +202,13 @@ export async function findInLog(
     coming = moves && goesOn(next) ? pieceAt(next) : null; // While this one is searched.
     coming?.catch(() => {}); // Reported when its turn comes.
     const letters = byteDecoder.decode(piece.bytes).toLowerCase();
-    const found = backwards ? letters.lastIndexOf(wanted) : letters.indexOf(wanted, Math.max(0, edge - piece.at - cut));
+    let begin = Math.max(0, edge - piece.at - cut);
+    if (skips) {
+      const lineEnd = letters.indexOf("\n", begin);
+      skips = lineEnd < 0;
+      begin = skips ? letters.length : lineEnd;
+    }
+    const found = backwards ? letters.lastIndexOf(wanted) : letters.indexOf(wanted, begin);
     if (found >= 0) return piece.at + letters.lastIndexOf("\n", found) + 1;
     edge = next;
     cut = wanted.length - 1; // What two pieces share may begin in the first of them.

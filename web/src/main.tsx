@@ -9,6 +9,7 @@ import { Events } from "./events";
 import { liveSource } from "./live";
 import { Log } from "./log";
 import { type ReadLog, findInLog } from "./log_window";
+import { NewLink } from "./new_link";
 import { Ranks, verdict } from "./ranks";
 import { Service } from "./service";
 import { Timeline } from "./timeline";
@@ -16,15 +17,15 @@ import "./style.css";
 
 function Report({ source }: { source: Source }) {
   const state = useSource(source);
-  const [choice, change] = useChoice();
+  const [choice, change] = useChoice("#");
   const { runs } = state.index;
   return (
     <main>
       <header>
         <h1>{runs.length === 1 ? "Run" : `${runs.length} runs`}</h1>
-        <div class="runs">{runs.map((run) => <RunCard key={run.name} run={run} />)}</div>
+        <div class="runs">{runs.map((run, i) => <RunCard key={i} run={run} />)}</div>
       </header>
-      {state.timeline > 0 && <Timeline source={source} state={state} />}
+      {state.timeline > 0 && <Timeline source={source} state={state} chosen={choice.view} change={change} />}
       <Charts source={source} state={state} choice={choice} change={change} />
     </main>
   );
@@ -42,6 +43,7 @@ const CONNECTIONS: Record<Connection, string> = {
 };
 
 const STATES: Record<Job["state"], string> = {
+  preparing: "preparing",
   running: "running",
   stopping: "stopping",
   ended: "ended well",
@@ -76,13 +78,6 @@ function Elapsed({ job }: { job: Job }) {
   return <span>{`since ${new Date(first * 1000).toLocaleString()}, ${duration(Math.max(0, (over ? last : Date.now() / 1000) - first))}`}</span>;
 }
 
-function NewLink({ source }: { source: Source }) {
-  const [link, setLink] = useState<string | null>(null);
-  if (link !== null) return <code class="link">{link}</code>;
-  const make = () => source.newLink().then(setLink, () => setLink("the job cannot be asked now"));
-  return <button type="button" onClick={() => void make()}>A link for another browser</button>;
-}
-
 function Head({ source, state, job }: { source: Source; state: State; job: Job }) {
   const words = verdict(job);
   return (
@@ -92,12 +87,13 @@ function Head({ source, state, job }: { source: Source; state: State; job: Job }
         <span class={`badge ${job.state}`}>{STATES[job.state]}</span>
         {job.restarts > 0 && <span class="badge late">{`restart ${job.restarts}`}</span>}
         <Elapsed job={job} />
-        {state.connection === "live" && <NewLink source={source} />}
+        {state.connection === "live" && <NewLink make={() => source.newLink()} />}
       </div>
       <p class={words === "" ? "verdict" : `verdict says ${job.ranks[0]?.phase ?? ""}`} role="status">{words}</p>
       <p class={`connection ${state.connection}`} role="status">
         {`${ending(job)}${CONNECTIONS[state.connection]}`}
       </p>
+      <p class="connection" role="status">{job.preparing ?? ""}</p>
       {job.report !== "" && <pre class="report" tabIndex={0} aria-label="The launcher's report">{job.report}</pre>}
     </header>
   );
@@ -146,7 +142,7 @@ function RankLog({ source, state, rank, failed, at, change }: {
 
 function Live({ source }: { source: Source }) {
   const state = useSource(source);
-  const [choice, change] = useChoice();
+  const [choice, change] = useChoice("#");
   const { job } = state;
   useEffect(() => {
     if (job !== null) document.title = `${STATES[job.state]}: ${job.name}`;
@@ -164,11 +160,11 @@ function Live({ source }: { source: Source }) {
         </div>
         <RankLog key={selected} source={source} state={state} rank={selected} failed={failed} at={choice.at} change={change} />
       </div>
-      {state.timeline > 0 && <Timeline source={source} state={state} />}
+      {state.timeline > 0 && <Timeline source={source} state={state} chosen={choice.view} change={change} />}
       <Charts source={source} state={state} choice={choice} change={change} />
       <details class="facts">
         <summary>{state.index.runs.length > 1 ? "The runs" : "The run"}</summary>
-        <div class="runs">{state.index.runs.map((run) => <RunCard key={run.name} run={run} />)}</div>
+        <div class="runs">{state.index.runs.map((run, i) => <RunCard key={i} run={run} />)}</div>
       </details>
     </main>
   );

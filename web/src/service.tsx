@@ -1,27 +1,30 @@
+import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import { Charts, useSource } from "./charts";
-import type { Choice } from "./choice";
+import { type ChangeChoice, type Choice, useChoice, wordsOf } from "./choice";
 import { shownBytes } from "./data";
-import { polledSource } from "./live";
+import { EventTime, MOST_EVENTS_SHOWN } from "./events";
+import { newLink, polledSource } from "./live";
 import { Log } from "./log";
+import { NewLink } from "./new_link";
 import { Ranks, verdict } from "./ranks";
-import { type Cluster, type List, type Node, type OutputFile, type ServiceEvent, type ServiceJob, type Why, ask, readFile, usePoll } from "./service_data";
+import { type Cluster, type List, type Node, type OutputFile, type ServiceJob, type Why, ask, readFile, useEvents, usePoll } from "./service_data";
 
 const LIST_MS = 3_000;
 const JOB_MS = 2_000;
 const LOG_MS = 1_000;
 /** Of a job's folder of logs, what is no log: its metrics. */
 const METRICS = /^gyre-\d+-\d+\.metrics/;
-const NOTHING_CHOSEN: Choice = { find: "", smoothing: 0, axis: "step", log: false, rank: null, at: null };
 /** What the server keeps of a job beside what was submitted. */
 const NOT_SUBMITTED = ["creationTime", "executionInfo", "executionState", "executionStateTransitionTime", "jobOutputDirectoryPathSegment", "provisioningState", "provisioningStateTransitionTime"];
 
 type Place = { view: "jobs"; workspace: string } | { view: "job"; workspace: string; path: string; file: string | null } | { view: "nodes"; workspace: string };
 
-/** "#/WORKSPACE", "#/WORKSPACE/nodes", "#/WORKSPACE/jobs/EXPERIMENT/JOB/FILE". */
+/** "#/WORKSPACE", "#/WORKSPACE/nodes", "#/WORKSPACE/jobs/EXPERIMENT/JOB/FILE"; behind "?" what is chosen (choice.ts). */
 function placeOf(hash: string): Place {
-  const [workspace = "default", view, experiment, job, file] = hash.slice(2).split("/").filter((part) => part !== "").map(decodeURIComponent);
+  const [path = ""] = hash.slice(2).split("?");
+  const [workspace = "default", view, experiment, job, file] = path.split("/").filter((part) => part !== "").map(decodeURIComponent);
   if (view === "nodes") return { view: "nodes", workspace };
   if (view === "jobs" && experiment !== undefined && job !== undefined) {
     const path = `/workspaces/${encodeURIComponent(workspace)}/experiments/${encodeURIComponent(experiment)}/jobs/${encodeURIComponent(job)}`;
@@ -185,7 +188,7 @@ function Jobs({ workspace, open }: { workspace: string; open: (draft: Draft) => 
       }}
     >
       <div class="title">
-        <h2 id="jobs">Jobs</h2>
+        <h1 id="jobs">Jobs</h1>
         <label class="file">
           Submit a job file, or drop it here
           <input
@@ -227,18 +230,21 @@ function Jobs({ workspace, open }: { workspace: string; open: (draft: Draft) => 
 }
 
 function JobEvents({ path }: { path: string }) {
-  const events = usePoll<List<ServiceEvent>>(`${path}/events?maxresults=200`, JOB_MS);
+  const { events, dropped } = useEvents(path, JOB_MS);
+  const newest = events.slice(-MOST_EVENTS_SHOWN).reverse();
+  const earlier = dropped + events.length - newest.length;
   return (
     <section class="panel" aria-labelledby="events">
       <h2 id="events">Events</h2>
       <ol class="events" tabIndex={0} aria-label="Events, the newest first">
-        {[...(events.value?.value ?? [])].reverse().map((event) => (
+        {newest.map((event) => (
           <li key={event.sequence} class={event.to === "failed" ? "failed" : ""}>
-            <time dateTime={event.time}>{new Date(event.time).toLocaleTimeString()}</time>
+            <EventTime at={new Date(event.time)} />
             <span>{[`${event.subject} ${event.to}`.trim(), event.message].filter((word) => word !== "").join(": ")}</span>
           </li>
         ))}
       </ol>
+      {earlier > 0 && <p class="quiet">{`and ${earlier} earlier ones`}</p>}
     </section>
   );
 }
@@ -273,15 +279,16 @@ function Output({ job, id }: { job: ServiceJob; id: string }) {
   );
 }
 
-function Logs({ workspace, job, chosen }: { workspace: string; job: ServiceJob; chosen: string | null }) {
+function Logs({ workspace, job, chosen, choice, change }: { workspace: string; job: ServiceJob; chosen: string | null; choice: Choice; change: ChangeChoice }) {
   const files = usePoll<List<OutputFile>>(`${job.id}/files`, LOG_MS);
   const listed = (files.value?.value ?? []).filter((file) => file.downloadUrl !== null && !METRICS.test(file.name));
   const largest = [...listed].sort((a, b) => (b.properties.contentLength ?? 0) - (a.properties.contentLength ?? 0));
-  const file = listed.find(({ name }) => name === chosen) ?? listed.find(({ name }) => name.startsWith("stdout")) ?? largest[0];
-  const [at, setAt] = useState<number | null>(null);
+  const begins = (word: string) => listed.find(({ name, properties }) => name.startsWith(word) && (properties.contentLength ?? 0) > 0);
+  // Why a job has failed stands there.
+  const telling = job.properties.executionState === "failed" ? begins("stderr") : undefined;
+  const file = listed.find(({ name }) => name === chosen) ?? telling ?? listed.find(({ name }) => name.startsWith("stdout")) ?? largest[0];
   const url = file?.downloadUrl ?? null;
   const read = useMemo(() => readFile(url ?? ""), [url]);
-  useEffect(() => setAt(null), [url]);
   if (file === undefined || url === null) {
     return <section class="panel"><h2>Logs</h2><p class="quiet">{job.properties.executionState === "queued" ? "The job has not started." : "There are no logs."}</p></section>;
   }
@@ -289,38 +296,36 @@ function Logs({ workspace, job, chosen }: { workspace: string; job: ServiceJob; 
     <div class="logs">
       <nav class="tabs" aria-label="Log files">
         {listed.map(({ name, properties }) => (
-          <a key={name} href={addressOfJob(workspace, job, name)} aria-current={name === file.name ? "true" : undefined}>
+          <a key={name} href={`${addressOfJob(workspace, job, name)}?${wordsOf({ ...choice, at: null })}`} aria-current={name === file.name ? "true" : undefined}>
             {name} <span class="quiet">{shownBytes(properties.contentLength ?? 0)}</span>
           </a>
         ))}
       </nav>
-      <Log key={url} title={file.name} read={read} size={file.properties.contentLength ?? 0} at={at} over={files.value?.complete === true} goTo={setAt} href={`/service${url}`} />
+      <Log key={url} title={file.name} read={read} size={file.properties.contentLength ?? 0} at={choice.at} over={files.value?.complete === true} goTo={(at) => change({ at })} href={`/service${url}`} />
     </div>
   );
 }
 
-/** The ranks and the charts of a job of which metrics have come. */
-function Run({ workspace, job }: { workspace: string; job: ServiceJob }) {
+/** The ranks and the charts of a job of which metrics have come, and between them what every job has. */
+function Run({ workspace, job, choice, change, children }: { workspace: string; job: ServiceJob; choice: Choice; change: ChangeChoice; children: ComponentChildren }) {
   const source = useMemo(() => polledSource(job.id), [job.id]);
   useEffect(() => source.follow(), [source]);
   const state = useSource(source);
-  const [choice, setChoice] = useState(NOTHING_CHOSEN);
-  const run = state.job;
-  if (run === null || run.ranks.length === 0) return null;
-  const selected = choice.rank ?? run.ranks.find((rank) => rank.phase === "failed")?.rank ?? run.ranks[0]?.rank ?? 0;
+  const run = state.job !== null && state.job.ranks.length > 0 ? state.job : null;
+  const selected = choice.rank ?? run?.ranks.find((rank) => rank.phase === "failed")?.rank ?? run?.ranks[0]?.rank ?? 0;
   const select = (rank: number) => {
-    setChoice((before) => ({ ...before, rank }));
     // Of ranks of `gyre run` there is one log for all.
-    if (job.properties["pyTorchSettings"] ?? job.properties["caffe2Settings"]) location.hash = addressOfJob(workspace, job, `stdout-${rank}.txt`);
+    const hasOwnLog = (job.properties["pyTorchSettings"] ?? job.properties["caffe2Settings"] ?? null) !== null;
+    if (hasOwnLog) location.hash = `${addressOfJob(workspace, job, `stdout-${rank}.txt`)}?${wordsOf({ ...choice, rank, at: null })}`;
+    else change({ rank });
   };
-  const words = verdict(run);
+  const words = run === null ? "" : verdict(run);
   return (
     <>
-      <p class={words === "" ? "verdict" : `verdict says ${run.ranks[0]?.phase ?? ""}`} role="status">{words}</p>
-      <Ranks job={run} selected={selected} select={select} />
-      {state.index.charts.length > 0 && (
-        <Charts source={source} state={state} choice={choice} change={(part) => setChoice((before) => ({ ...before, ...part }))} />
-      )}
+      <p class={words === "" ? "verdict" : `verdict says ${run?.ranks[0]?.phase ?? ""}`} role="status">{words}</p>
+      {run !== null && <Ranks job={run} selected={selected} select={select} />}
+      {children}
+      {run !== null && state.index.charts.length > 0 && <Charts source={source} state={state} choice={choice} change={change} />}
     </>
   );
 }
@@ -328,6 +333,7 @@ function Run({ workspace, job }: { workspace: string; job: ServiceJob }) {
 function JobPage({ workspace, path, file, open }: { workspace: string; path: string; file: string | null; open: (draft: Draft) => void }) {
   const job = usePoll<ServiceJob>(path, JOB_MS);
   const why = usePoll<Why>(`${path}/why`, JOB_MS);
+  const [choice, change] = useChoice("?");
   const [stopping, setStopping] = useState<string | null>(null);
   const one = job.value;
   useEffect(() => {
@@ -357,15 +363,16 @@ function JobPage({ workspace, path, file, open }: { workspace: string; path: str
       </div>
       <Problem error={job.error ?? (stopping === "" ? null : stopping)} />
       <p class="verdict" role="status">{why.value?.message ?? ""}</p>
-      {one.properties.executionInfo.errors.map((error, i) => <p key={i} class="verdict says">{error.message ?? ""}</p>)}
-      <Run key={one.id} workspace={workspace} job={one} />
-      <div class="live">
-        <div class="side">
-          <JobEvents path={path} />
-          <Outputs job={one} />
+      {one.properties.executionInfo.errors.filter(({ message }) => message !== why.value?.message).map((error, i) => <p key={i} class="verdict says">{error.message ?? ""}</p>)}
+      <Run key={one.id} workspace={workspace} job={one} choice={choice} change={change}>
+        <div class="live">
+          <div class="side">
+            <JobEvents path={path} />
+            <Outputs job={one} />
+          </div>
+          <Logs workspace={workspace} job={one} chosen={file} choice={choice} change={change} />
         </div>
-        <Logs workspace={workspace} job={one} chosen={file} />
-      </div>
+      </Run>
       <details class="facts">
         <summary>The job's properties</summary>
         <pre tabIndex={0}>{JSON.stringify(one.properties, null, 2)}</pre>
@@ -400,6 +407,7 @@ function Nodes({ workspace }: { workspace: string }) {
   const clusters = usePoll<List<Cluster>>(`/workspaces/${encodeURIComponent(workspace)}/clusters`, LIST_MS);
   return (
     <>
+      <h1>Nodes</h1>
       <Problem error={clusters.error} />
       {clusters.value?.value.length === 0 && <p class="quiet">This workspace has no cluster.</p>}
       <div class="runs">{(clusters.value?.value ?? []).map((cluster) => <ClusterNodes key={cluster.name} workspace={workspace} cluster={cluster} />)}</div>
@@ -430,6 +438,7 @@ export function Service() {
             {[...new Set([workspace, ...names])].map((name) => <option key={name} value={name}>{name}</option>)}
           </select>
         </label>
+        <NewLink make={() => newLink("/links")} />
       </header>
       {place.view === "jobs" && <Jobs key={workspace} workspace={workspace} open={setDraft} />}
       {place.view === "job" && <JobPage key={place.path} workspace={workspace} path={place.path} file={place.file} open={setDraft} />}

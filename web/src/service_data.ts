@@ -123,6 +123,26 @@ export function usePoll<Answer>(path: string | null, everyMs: number): Polled<An
   return { value: isCurrent ? state.value : null, error: isCurrent ? state.error : null, again: () => askNow.current() };
 }
 
+/** As many are asked for at once, and the newest of them are kept. */
+const MOST_EVENTS = 1_000;
+
+/** All events of a job so far but for the oldest of very many, the newest last: only what is new is asked for. */
+export function useEvents(path: string, everyMs: number): { events: ServiceEvent[]; dropped: number } {
+  const [kept, setKept] = useState<{ events: ServiceEvent[]; dropped: number }>({ events: [], dropped: 0 });
+  const last = kept.events.at(-1)?.sequence ?? 0;
+  const asked = usePoll<List<ServiceEvent>>(`${path}/events?after=${last}&maxresults=${MOST_EVENTS}`, everyMs);
+  useEffect(() => {
+    const news = (asked.value?.value ?? []).filter(({ sequence }) => sequence > last);
+    if (news.length === 0) return;
+    setKept(({ events, dropped }) => {
+      const all = [...events, ...news];
+      const surplus = Math.max(0, all.length - MOST_EVENTS);
+      return { events: all.slice(surplus), dropped: dropped + surplus };
+    });
+  }, [asked.value, last]);
+  return kept;
+}
+
 export function readFile(url: string): ReadLog {
   return async (from, to) => {
     if (to <= from) return { at: from, bytes: new Uint8Array() };

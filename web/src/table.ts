@@ -21,6 +21,9 @@ export class Table {
   readonly #rows: Int32Array[];
   /** By line: its values; NaN for what is not a finite number. */
   readonly #values: Float64Array[];
+  /** By line: what smoothing takes for each of its points. */
+  readonly #means: Float64Array[];
+  readonly #weights: Float64Array[];
   readonly #columns: Cell[][];
   /** By line, of the last fill(): points without a neighbour, which no line would show. */
   readonly alone: number[][] = [];
@@ -28,6 +31,8 @@ export class Table {
   private constructor(lines: Line[], places: number[], rows: Int32Array[]) {
     this.places = places;
     this.#values = lines.map(({ y }) => Float64Array.from(y, (value) => value ?? NaN));
+    this.#means = lines.map(({ mean }) => Float64Array.from(mean, (value) => value ?? NaN));
+    this.#weights = lines.map(({ weight }) => Float64Array.from(weight));
     this.#rows = rows;
     this.#columns = lines.map(() => new Array<Cell>(places.length));
   }
@@ -78,23 +83,40 @@ export class Table {
     return this.#columns;
   }
 
-  /** Smoothing is an exponential moving average, with the weight of the first values put right. Of points in one row the last is drawn. */
+  /**
+   * Smoothing is an exponential moving average, with the weight of the first values put right. Of points in one row
+   * the last is drawn. Before a point that stands for others, these count as often as they are, each with their mean.
+   */
   #fillLine(line: number, weight: number, logarithmic: boolean): void {
     const values = this.#values[line] ?? new Float64Array();
+    const means = this.#means[line] ?? values;
+    const counts = this.#weights[line] ?? new Float64Array();
     const rows = this.#rows[line] ?? new Int32Array();
     const column = this.#columns[line] ?? [];
     const alone: number[] = [];
     let sum = 0;
     let weights = 0;
+    const take = (mean: number, times: number) => {
+      const left = weight ** times;
+      sum = sum * left + mean * (1 - left);
+      weights = weights * left + (1 - left);
+    };
     let before = -1;
     let drawnBefore: number | null = null;
     let neighbours = 0; // Numbers in a row, up to the one before.
     for (let i = 0; i < values.length; i++) {
       let value = values[i] ?? NaN;
-      if (weight > 0 && !Number.isNaN(value)) {
-        sum = sum * weight + value * (1 - weight);
-        weights = weights * weight + (1 - weight);
-        value = sum / weights;
+      if (weight > 0) {
+        const own = Number.isNaN(value) ? 0 : 1;
+        const others = Math.max(0, (counts[i] ?? own) - own);
+        const mean = means[i] ?? NaN;
+        if (others > 0 && !Number.isNaN(mean)) {
+          take(own === 0 ? mean : mean + (mean - value) / others, others); // Without its own value, which comes last.
+        }
+        if (own === 1) {
+          take(value, 1);
+          value = sum / weights;
+        }
       }
       const row = rows[i] ?? -1;
       if (row < 0 || rows[i + 1] === row) continue;

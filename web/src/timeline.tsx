@@ -1,6 +1,7 @@
 // The timeline of all ranks: a row for each, above what its program does, below what its engine does.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
+import type { ChangeChoice } from "./choice";
 import type { Source, State } from "./data";
 import {
   ENGINE,
@@ -154,8 +155,8 @@ function Shares({ data, view }: { data: TimelineData; view: View }) {
   );
 }
 
-export function Timeline({ source, state }: { source: Source; state: State }) {
-  const [chosen, setChosen] = useState<View | null>(null);
+export function Timeline({ source, state, chosen, change }: { source: Source; state: State; chosen: View | null; change: ChangeChoice }) {
+  const setChosen = (view: View | null) => change({ view });
   const [drag, setDrag] = useState<{ from: number; to: number } | null>(null);
   const [pointed, setPointed] = useState("");
   const [width, setWidth] = useState(0);

@@ -145,6 +145,8 @@ void RunView::viewer_left() {
   --viewers_;
 }
 
+void RunView::asked() { opened(); }
+
 JobView::Versions RunView::versions() {
   const MutexLock lock(mutex_);
   return versions_;

@@ -32,9 +32,9 @@ class RunView : public JobView {
   void end() GYRE_EXCLUDES(mutex_);
   /// Ends the streams of those who look.
   void close() GYRE_EXCLUDES(mutex_);
-  /// A browser has fetched the page, and may follow the job soon.
+  /// A browser has fetched the page, and may follow the job soon, or ask again.
   void opened() GYRE_EXCLUDES(mutex_);
-  /// Whether somebody follows the job, or has just opened the page.
+  /// Whether somebody follows the job, or has just opened the page or asked.
   bool is_watched() const GYRE_EXCLUDES(mutex_);
 
   Versions versions() override;
@@ -47,6 +47,7 @@ class RunView : public JobView {
   UniqueFd open_log(int rank) override;
   void viewer_came() override;
   void viewer_left() override;
+  void asked() override;
 
  private:
   /// Passes samples and notes on to both who want them.
