@@ -59,12 +59,13 @@ Examples:
 
 constexpr char kExplanation[] = R"(
 Runs a team's jobs on clusters: virtual nodes of this machine, Slurm's nodes, or hosts that it reaches by ssh. If root
-starts it, the jobs of each user run as that user's account (`gyre user create`), and root's own as --job-user. Else all
-jobs run as the account that starts it: other users may look, and submit only if they are trusted with it (`gyre user create NAME --trusted`). It
-keeps its state in its folder, which only one server at a time can use. It listens at a Unix
-socket, /run/gyre/gyre.sock for root and else $XDG_RUNTIME_DIR/gyre/gyre.sock, and knows its users by their accounts:
-commands on the same machine find it without options and need no token. For others it listens with --listen HOST:PORT
-too, with TLS; they get its address, its fingerprint and their token in a file of `gyre user create --to FILE`.
+starts it, the jobs of each user run as that user's account (`gyre user create`), and root's own as --job-user. Else
+all jobs run as the account that starts it: other users may look, and submit only if they are trusted with it (`gyre
+user create NAME --trusted`). It keeps its state in its folder, which only one server at a time can use. It listens at
+a Unix socket, /run/gyre/gyre.sock for root and else $XDG_RUNTIME_DIR/gyre/gyre.sock, and knows its users by their
+accounts: commands on the same machine find it without options and need no token. For others it listens with --listen
+HOST:PORT too, with TLS; they get its address, its fingerprint and their token in a file of `gyre user create --to
+FILE`.
 
 SIGTERM and Ctrl-C end it; jobs keep running, and the next server in the folder finds them again. After --lease seconds
 without a server the nodes end their jobs, which are queued again.
