@@ -14,7 +14,8 @@ JobCommand::JobCommand(CLI::App& app)
              "  gyre job validate --help"),
       run_(group_.app()),
       validate_(group_.app()),
-      submit_(group_) {
+      submit_(group_),
+      shell_(group_) {
   group_.add(run_.verb(), [this](const std::vector<std::string>& environment) {
     return with_a_jobs_exit_code("gyre job run", [&] { return run_.run(environment); });
   });

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "apps/gyre/job_run.h"
+#include "apps/gyre/job_shell.h"
 #include "apps/gyre/job_submit.h"
 #include "apps/gyre/job_validate.h"
 #include "apps/gyre/verb_group.h"
@@ -20,12 +21,14 @@ class JobCommand {
 
   VerbGroup& group() { return group_; }
   JobSubmit& submit() { return submit_; }
+  JobShell& shell() { return shell_; }
 
  private:
   VerbGroup group_;
   JobRun run_;
   JobValidate validate_;
   JobSubmit submit_;
+  JobShell shell_;
 };
 
 }  // namespace gyre::app

@@ -122,11 +122,14 @@ struct CommandLine {
 /// The options of the verb, without the command that it runs and that has options of its own.
 std::vector<std::string> without_command(CommandLine& line, std::vector<std::string> arguments) {
   const bool runs = arguments.front() == "run";
-  const bool submits = arguments.front() == "job" && arguments.size() > 1 && arguments[1] == "submit";
-  if (!runs && !submits) return arguments;
+  const std::string verb = arguments.front() == "job" && arguments.size() > 1 ? arguments[1] : "";
+  const bool submits = verb == "submit";
+  if (!runs && !submits && verb != "shell") return arguments;
   const auto begin = arguments.begin() + (runs ? 1 : 2);
   const std::vector<std::string> rest(begin, arguments.end());
-  const std::vector<std::string> options = runs ? line.run.take_command(rest) : line.job.submit().take_command(rest);
+  const std::vector<std::string> options = runs      ? line.run.take_command(rest)
+                                           : submits ? line.job.submit().take_command(rest)
+                                                     : line.job.shell().take_command(rest);
   arguments.erase(begin, arguments.end());
   arguments.insert(arguments.end(), options.begin(), options.end());
   return arguments;
@@ -148,6 +151,7 @@ int run_verb(CommandLine& line, const std::string& called_as, std::vector<std::s
   if (const VerbGroup* group = line.group(first)) return group->run(environment);
   if (first == "agent") return line.program.run(environment, called_as);
   if (first == "attempt") return line.attempt.run(environment);
+  if (first == gyre::app::AttemptCommand::kCommandVerb) return line.attempt.run_command(environment);
   if (first == "enter") return line.container.run_entry(environment);
   if (first == "agent-shell-server") return line.node_shell.run_server(environment);
   if (first == "launch") return line.launch.run(environment);

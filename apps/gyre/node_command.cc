@@ -23,6 +23,7 @@
 #include "gyre/cli/number_check.h"
 #include "gyre/jobs/node/attempt_process.h"
 #include "gyre/jobs/node/container_holder.h"
+#include "gyre/jobs/node/job_command.h"
 #include "gyre/jobs/node/mounts.h"
 #include "gyre/jobs/node/node_folders.h"
 #include "gyre/jobs/node/node_program.h"
@@ -222,6 +223,13 @@ AttemptCommand::AttemptCommand(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("attempt", "Carry out a job's attempt on this node (the agent starts it)");
   verb->group("");
   verb->add_option("--agent-fd", program_fd_, "The descriptor that leads to the agent")->required();
+  CLI::App* command = app.add_subcommand(kCommandVerb, "Serve a command that a user runs in a job");
+  command->group("");
+  command->add_option("--fd", channel_fd_, "The descriptor that leads to the agent")->required();
+}
+
+int AttemptCommand::run_command(const std::vector<std::string>& environment) const {
+  return jobs::node::serve_job_command(UniqueFd(channel_fd_), environment);
 }
 
 int AttemptCommand::run(const std::vector<std::string>& environment) const {

@@ -32,16 +32,21 @@ class NodeProgramCommand {
   bool supervise_ = false;
 };
 
-/// The verb `gyre attempt`: the process of an attempt, which the node program starts as the job's account.
+/// The verb `gyre attempt`: the process of an attempt, which the node program starts as the job's account. And the
+/// process that it starts itself for each command that a user runs in the job (gyre/jobs/node/job_command.h).
 class AttemptCommand {
  public:
+  static constexpr const char* kCommandVerb = "agent-command";
+
   explicit AttemptCommand(CLI::App& app);
 
   /// After the options were parsed. Returns the exit code. gyre::Error.
   int run(const std::vector<std::string>& environment) const;
+  int run_command(const std::vector<std::string>& environment) const;
 
  private:
   int program_fd_ = -1;
+  int channel_fd_ = -1;
 };
 
 /// The two ends of the way into a job's container (gyre/jobs/node/container_holder.h).

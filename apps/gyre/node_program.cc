@@ -52,6 +52,7 @@ int run_verb(int argc, char** argv, const std::string& verb) {
     return usage_failure("gyre-node", cli::describe(error, verbs.empty() ? app : *verbs.front()));
   }
   if (verb == "attempt") return attempt.run(environment);
+  if (verb == AttemptCommand::kCommandVerb) return attempt.run_command(environment);
   if (verb == "hold") container.run_holder(environment);
   if (verb == "enter") return container.run_entry(environment);
   if (verb == "launch") return launch.run(environment);

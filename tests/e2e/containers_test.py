@@ -243,3 +243,24 @@ def test_what_keeps_a_container_from_starting_is_one_sentence_before_anything_ru
     assert job["executionState"] == "failed"
     assert sentence in str(job["executionInfo"]["errors"])
     assert "ran" not in output_of(pool, "")
+
+
+def test_a_shell_in_a_job_is_in_its_container_and_goes_with_it(pool: JobServer, storage: Storage) -> None:
+    line = 'touch "$AZ_BATCHAI_MOUNT_ROOT/external/begun"; sleep 1000'
+    pool.ok("job", "submit", str(pool.job_file(in_container(pool, line))), "-n", "looked-into", "-c", "pool")
+    wait_until((pool.share / "begun").exists)
+    inside = "cat /etc/of-image; echo $WORLD $(id -u) $AZ_BATCHAI_JOB_NAME; echo bad >&2; exit 3"
+    done = pool.verb("job", "shell", "looked-into", "--", "sh", "-c", inside)
+    assert (done.stdout, done.stderr) == ("made for a test\nimage 0 looked-into\n", "bad\n")
+    assert done.returncode == 3
+    on_terminal = pool.verb("job", "shell", "looked-into", "-t", "--", "sh", "-c", "[ -t 0 ] && [ -t 1 ] && echo yes")
+    assert on_terminal.stdout == "yes\n"
+    open_shell = pool.start_verb("job", "shell", "looked-into", "--", "sh", "-c", "echo begun; sleep 1000")
+    assert open_shell.stdout is not None
+    assert open_shell.stdout.readline() == b"begun\n"
+    pool.ok("job", "stop", "looked-into")
+    _, said = open_shell.communicate(timeout=60)
+    assert open_shell.returncode == 125, said
+    pool.verb("job", "wait", "looked-into")
+    assert "left" not in pool.ok("job", "events", "looked-into")
+    assert storage.containers() == []

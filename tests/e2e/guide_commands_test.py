@@ -59,6 +59,16 @@ ELSEWHERE = {
         "gyre server &",
         "gyre agent --service tcp:10.0.0.1:7700 --key-file /etc/gyre/agents.key --node n1 --root /scratch/gyre",
     ),
+    "e2e/job_shell_test.py::test_rank_and_node_choose_where_it_runs": (
+        "gyre job shell train-1 3 -- nvidia-smi",
+        "gyre job shell train-1 node-2 -- top",
+    ),
+    "e2e/job_shell_test.py::test_every_byte_passes_both_ways_and_a_full_output_does_not_hold_up_the_other": (
+        "gyre job shell train-1 -- tar c checkpoints > checkpoints.tar",
+    ),
+    "e2e/job_shell_test.py::test_a_terminal_has_its_size_its_keys_and_job_control_and_is_put_back_at_the_end": (
+        "gyre job shell train-1",
+    ),
     "e2e/containers_test.py::test_a_private_registry_gives_its_image_to_whoever_has_the_password": (
         "gyre image pull job.json -c pool",
     ),

@@ -378,6 +378,27 @@ while True:
 """
 
 
+def test_commands_run_in_a_job_for_its_submitter_alone_and_as_its_account(team: Team) -> None:
+    begun = team.server.share / "begun"
+    line = f"touch {begun}; exec sleep 1000"
+    assert team.submit("ada", "-n", "mine", "--", "/bin/sh", "-c", line).returncode == 0
+    wait_until("the job runs", begun.exists)
+    words = ("job", "shell", "mine", "--", "/bin/sh", "-c", "id -u; id -g; cat /proc/self/status")
+    refused = team.server.verb(*words, env={"GYRE_SERVER": str(team.server.tmp_path / "bob.json")})
+    assert refused.returncode == 125
+    assert "only user 'ada', who submitted job 'mine', and administrators" in refused.stderr
+    for user in ("ada", "root"):
+        server = {} if user == "root" else {"GYRE_SERVER": str(team.server.tmp_path / f"{user}.json")}
+        done = team.server.verb(*words, env=server)
+        assert done.returncode == 0, done.stderr
+        lines = done.stdout.splitlines()
+        assert lines[:2] == ["20001", "20001"]
+        assert [line for line in lines if line.startswith("CapEff")] == ["CapEff:\t0000000000000000"]
+    audit = [json.loads(line) for line in (team.server.folder / "audit.log").read_text().splitlines()]
+    ours = [(one["user"], one["status"]) for one in audit if one["what"].endswith("/jobs/mine/shell")]
+    assert ours == [("bob", 403), ("ada", 101), ("root", 101)]
+
+
 def test_a_jobs_ports_are_forwarded_to_its_submitter_alone_and_as_its_account(team: Team) -> None:
     """The other user owns the workspace too, and may stop the job; but its nodes are reached as its account."""
     port = team.server.share / "port"

@@ -67,6 +67,11 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self._control, text.encode())
 
+    def resize(self, columns: int, rows: int) -> None:
+        """As a window does: its foreground hears of it."""
+        self.screen.resize(rows, columns)
+        fcntl.ioctl(self._end, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
     def press_control_c(self) -> None:
         self.type("\x03")
 

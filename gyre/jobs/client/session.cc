@@ -147,10 +147,11 @@ Json Session::post(const Path& path, const Query& query) {
 }
 
 std::unique_ptr<net::http::ClientTunnel> Session::tunnel(const Path& path, const Query& query,
-                                                         const std::string& protocol) {
+                                                         const std::string& protocol, const Json& body) {
   return client_.tunnel({.method = Method::kPost,
                          .target = {path, query},
-                         .headers = {{"Connection", "Upgrade"}, {"Upgrade", protocol}}});
+                         .headers = {{"Connection", "Upgrade"}, {"Upgrade", protocol}},
+                         .body = body.is_null() ? "" : body.dump()});
 }
 
 void Session::remove(const Path& path) { send({.method = Method::kDelete, .target = {path, {}}}); }

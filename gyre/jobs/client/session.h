@@ -69,7 +69,8 @@ class Session {
   void events(const Path& path, const std::function<bool(const net::http::ServerEvent&)>& sink);
 
   /// A connection of its own, on which `protocol` is spoken. Not repeated.
-  std::unique_ptr<net::http::ClientTunnel> tunnel(const Path& path, const Query& query, const std::string& protocol);
+  std::unique_ptr<net::http::ClientTunnel> tunnel(const Path& path, const Query& query, const std::string& protocol,
+                                                  const Json& body = {});
 
   const SessionOptions& options() const { return options_; }
 

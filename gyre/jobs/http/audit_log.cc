@@ -25,6 +25,7 @@ void AuditLog::add(const net::http::AuditEntry& entry) {
                                  {"what", fmt::format("{} {}", method_name(entry.method), entry.path)},
                                  {"status", entry.status},
                                  {"outcome", entry.error.empty() ? "ok" : entry.error}};
+  if (!entry.command.empty()) json["command"] = entry.command;
   if (entry.omitted > 0) json["refusalsOmittedBefore"] = entry.omitted;
   // Names in requests need not be UTF-8.
   const std::string line = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";

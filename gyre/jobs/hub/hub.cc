@@ -326,7 +326,8 @@ class Hub::Work {
     const auto before = connections_.find(registration.node);
     if (before != connections_.end()) before->second->close();
     connections_[registration.node] = connection;
-    streams_.came(registration.node, connection, registration.carries_streams);
+    streams_.came(registration.node, connection,
+                  {.streams = registration.carries_streams, .shells = registration.carries_shells});
     state_.node_came(registration, SteadyClock::now());
     co_return registration.node;
   }

@@ -32,21 +32,46 @@ NodeStream::~NodeStream() {
 }
 
 void NodeStream::check_client(const StreamMessage& message) {
+  const auto spend = [&](std::size_t bytes) GYRE_REQUIRES(mutex_) {
+    if (bytes > client_may_send_) refuse("the client", "more than there is room for");
+    client_may_send_ -= bytes;
+  };
+  const auto give = [&](std::uint64_t& window) {
+    const std::uint32_t bytes = credit_from(message);
+    if (window + bytes > orders::kStreamWindow) refuse("the client", "credit for more than it has got");
+    window += bytes;
+  };
   switch (message.type) {
     case stream_message::kBytes:
       if (client_ended_) refuse("the client", "bytes after their end");
-      if (message.bytes.size() > client_may_send_) refuse("the client", "more than there is room for");
-      client_may_send_ -= message.bytes.size();
-      return;
-    case stream_message::kCredit: {
-      const std::uint32_t bytes = credit_from(message);
-      if (node_may_send_ + bytes > orders::kStreamWindow) refuse("the client", "credit for more than it has got");
-      node_may_send_ += bytes;
-      return;
-    }
+      return spend(message.bytes.size());
+    case stream_message::kSize: static_cast<void>(size_from(message)); return spend(orders::kSizeBytes);
+    case stream_message::kCredit: return give(node_may_send_);
+    case stream_message::kErrorsCredit: return give(errors_may_come_);
     case stream_message::kEnd: client_ended_ = true; return;
     case stream_message::kClosed: return;
-    default: refuse("the client", "a message that only the service sends");
+    default: refuse("the client", "a message that only the other side sends");
+  }
+}
+
+void NodeStream::check_node(const StreamMessage& message) {
+  const auto spend = [&](std::uint64_t& window) {
+    if (message.bytes.size() > window) refuse("a node", "more than there is room for");
+    window -= message.bytes.size();
+  };
+  switch (message.type) {
+    case stream_message::kBytes: return spend(node_may_send_);
+    case stream_message::kErrors: return spend(errors_may_come_);
+    case stream_message::kCredit:
+      client_may_send_ += credit_from(message);
+      if (client_may_send_ > orders::kStreamWindow) refuse("a node", "credit for more than it has got");
+      return;
+    case stream_message::kExit:
+      static_cast<void>(exit_from(message));
+      if (std::exchange(exited_, true)) refuse("a node", "two exit codes");
+      return;
+    case stream_message::kEnd: return;
+    default: refuse("a node", "a message that only the other side sends");
   }
 }
 
@@ -99,15 +124,7 @@ void NodeStream::deliver(const StreamMessage& message) {
   {
     const MutexLock lock(mutex_);
     if (over_) return;
-    if (message.type == stream_message::kBytes) {
-      if (message.bytes.size() > node_may_send_) refuse("a node", "more than there is room for");
-      node_may_send_ -= message.bytes.size();
-    } else if (message.type == stream_message::kCredit) {
-      client_may_send_ += credit_from(message);
-      if (client_may_send_ > orders::kStreamWindow) refuse("a node", "credit for more than it has got");
-    } else if (message.type != stream_message::kEnd) {
-      refuse("a node", "a message that only the service sends");
-    }
+    check_node(message);
     add(message.type, message.bytes);
   }
   wake();

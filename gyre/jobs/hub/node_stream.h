@@ -14,7 +14,7 @@
 namespace gyre::jobs::hub {
 
 /// One stream between a client and a node (ADR 134), in between. It passes on the messages of both, and keeps those for
-/// the client until they are read: no more than the stream's window, since it holds both sides to theirs. Thread-safe.
+/// the client until they are read: no more than the stream's windows, since it holds both sides to theirs. Thread-safe.
 class NodeStream {
  public:
   /// Towards the node: what follows the stream's number. Thread-safe, and may be called for as long as this object
@@ -47,6 +47,7 @@ class NodeStream {
 
  private:
   void check_client(const orders::StreamMessage& message) GYRE_REQUIRES(mutex_);
+  void check_node(const orders::StreamMessage& message) GYRE_REQUIRES(mutex_);
   void add(std::uint16_t type, std::span<const std::byte> bytes) GYRE_REQUIRES(mutex_);
   void wake();
 
@@ -55,6 +56,8 @@ class NodeStream {
   net::MessageParser parser_ GYRE_GUARDED_BY(mutex_);
   std::uint64_t client_may_send_ GYRE_GUARDED_BY(mutex_) = orders::kStreamWindow;
   std::uint64_t node_may_send_ GYRE_GUARDED_BY(mutex_) = orders::kStreamWindow;
+  std::uint64_t errors_may_come_ GYRE_GUARDED_BY(mutex_) = orders::kStreamWindow;
+  bool exited_ GYRE_GUARDED_BY(mutex_) = false;  ///< The command, of which no more comes.
   bool client_ended_ GYRE_GUARDED_BY(mutex_) = false;
   std::string waiting_ GYRE_GUARDED_BY(mutex_);  ///< For the client.
   bool over_ GYRE_GUARDED_BY(mutex_) = false;

@@ -95,6 +95,34 @@ TEST_F(NodeStreamTest, nobody_gives_credit_for_what_has_not_come_or_sends_behind
   EXPECT_THROW(take(stream_message::kBytes, "x"), Error);
 }
 
+TEST_F(NodeStreamTest, what_a_command_says_on_stderr_has_a_window_of_its_own_and_it_exits_once) {
+  const std::string piece(orders::kMostStreamPieceBytes, 'x');
+  for (std::size_t sent = 0; sent < orders::kStreamWindow; sent += piece.size()) {
+    deliver(stream_message::kBytes, piece);
+    deliver(stream_message::kErrors, piece);
+  }
+  EXPECT_THROW(deliver(stream_message::kErrors, "x"), Error);
+  take(stream_message::kErrorsCredit, credit(1));
+  deliver(stream_message::kErrors, "x");
+  EXPECT_THROW(deliver(stream_message::kBytes, "x"), Error);
+  take(stream_message::kErrorsCredit, credit(orders::kStreamWindow));
+  EXPECT_THROW(take(stream_message::kErrorsCredit, credit(1)), Error);
+  EXPECT_THROW(take(stream_message::kErrors, "x"), Error);
+  deliver(stream_message::kExit, credit(7));
+  EXPECT_THROW(deliver(stream_message::kExit, credit(7)), Error);
+  EXPECT_THROW(take(stream_message::kExit, credit(7)), Error);
+}
+
+// A client may say it as often as it likes, and must not fill anybody's memory.
+TEST_F(NodeStreamTest, sizes_of_a_terminal_take_of_the_window) {
+  const std::string size(orders::kSizeBytes, 'x');
+  for (std::size_t i = 0; i < orders::kStreamWindow / size.size(); ++i) take(stream_message::kSize, size);
+  EXPECT_THROW(take(stream_message::kSize, size), Error);
+  deliver(stream_message::kCredit, credit(orders::kSizeBytes));
+  take(stream_message::kSize, size);
+  EXPECT_THROW(take(stream_message::kSize, "x"), Error);
+}
+
 TEST_F(NodeStreamTest, the_end_comes_behind_everything_else_with_its_reason_and_wakes_the_reader) {
   int woken = 0;
   stream_->set_wake([&] { ++woken; });

@@ -3,10 +3,12 @@
 #include <fcntl.h>
 
 #include <cerrno>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "gyre/base/error.h"
@@ -14,8 +16,10 @@
 #include "gyre/base/thread.h"
 #include "gyre/base/thread_annotations.h"
 #include "gyre/jobs/node/internal/attempt_host.h"
+#include "gyre/jobs/node/internal/attempt_program.h"
 #include "gyre/jobs/node/internal/attempt_task.h"
 #include "gyre/jobs/node/internal/commands.h"
+#include "gyre/jobs/node/internal/job_commands.h"
 #include "gyre/jobs/node/internal/json_lines.h"
 #include "gyre/jobs/node/internal/node_run.h"
 #include "gyre/jobs/orders/json_fields.h"
@@ -40,12 +44,14 @@ using internal::SavedAttempt;
 namespace attempt_line = internal::attempt_line;
 
 constexpr std::size_t kMostNodes = 100'000;
+constexpr std::int64_t kHighestRank = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kLongestGraceS = std::int64_t{7} * 24 * 3600;
 
 /// The node program, as the process of an attempt sees it.
 class Host final : public internal::AttemptHost {
  public:
-  Host(JsonLines& lines, Commands& commands) : lines_(lines), commands_(commands) {
+  Host(JsonLines& lines, Commands& commands, internal::JobCommands& job_commands)
+      : lines_(lines), commands_(commands), job_commands_(job_commands) {
     thread_ = start_thread("orders of the agent", [this] { listen(); });
   }
   ~Host() override {
@@ -103,6 +109,10 @@ class Host final : public internal::AttemptHost {
       commands_.run(facts);
     } else if (fields.has(attempt_line::kFinish)) {
       commands_.finish();
+    } else if (fields.has(attempt_line::kCommand)) {
+      const auto rank = static_cast<int>(fields.integer(attempt_line::kCommand, -1, kHighestRank));
+      // Of a thread that lives as long as the node program, with which its commands end.
+      if (UniqueFd channel = lines_.descriptor()) job_commands_.start(rank, std::move(channel));
     } else if (fields.has(attempt_line::kStop)) {
       const JsonFields stop(fields.at(attempt_line::kStop), "an order to stop");
       const auto reason = stop_reason_named(stop.text("reason"));
@@ -127,6 +137,7 @@ class Host final : public internal::AttemptHost {
 
   JsonLines& lines_;
   Commands& commands_;
+  internal::JobCommands& job_commands_;
   net::Notifier over_;
   Mutex mutex_;
   ConditionVariable answered_;
@@ -144,6 +155,7 @@ void close_on_exec(int descriptor) {
 int run_attempt_process(int descriptor, const std::vector<std::string>& environment) {
   close_on_exec(descriptor);
   JsonLines lines(UniqueFd(descriptor), internal::kLongestOrderLine, "the agent");
+  lines.take_descriptors();
   const auto first = lines.next(Deadline::never(), {});
   AttemptTask task =
       internal::attempt_task_from_json(JsonFields(*first, "the agent's first order").at(attempt_line::kTask));
@@ -156,8 +168,9 @@ int run_attempt_process(int descriptor, const std::vector<std::string>& environm
   const UniqueFd code(task.code_descriptor);
   if (code) close_on_exec(code.get());
   Commands commands;
-  Host host(lines, commands);
-  internal::NodeRun run(task, commands, host);
+  internal::JobCommands job_commands(internal::attempt_program(task.gyre_program));
+  Host host(lines, commands, job_commands);
+  internal::NodeRun run(task, commands, host, job_commands);
   try {
     task.kind == AttemptTask::Kind::kSetup ? run.set_up() : run.go();
   } catch (const internal::LeaveNow&) {

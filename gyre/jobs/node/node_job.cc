@@ -128,6 +128,9 @@ NodeJob::~NodeJob() = default;
 void NodeJob::run(const std::vector<NodeFacts>& facts) { run_->commands().run(facts); }
 void NodeJob::finish() { run_->commands().finish(); }
 void NodeJob::stop(StopReason reason, std::chrono::seconds grace) { run_->commands().stop({reason, grace}); }
+void NodeJob::start_command(std::optional<int> rank, UniqueFd channel) {
+  run_->commands().start({rank, std::move(channel)});
+}
 void NodeJob::code_came() { run_->commands().wake(); }
 const WorkOrder& NodeJob::order() const { return run_->order(); }
 NodeReport NodeJob::report() const { return run_->report(); }

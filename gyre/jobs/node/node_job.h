@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "gyre/base/file.h"
 #include "gyre/base/process.h"
 #include "gyre/jobs/containers/container_runtime.h"
 #include "gyre/jobs/node/expansion.h"
@@ -68,6 +69,9 @@ class NodeJob {
   void finish();
   /// Ends what runs. Only the first reason counts, but a later call may shorten the grace.
   void stop(orders::StopReason reason, std::chrono::seconds grace);
+  /// Runs a command in the job, as one that asks for it over `channel` (internal/command_session.h), with the
+  /// environment of a rank, or of the node's first. The channel ends where that cannot be.
+  void start_command(std::optional<int> rank, UniqueFd channel);
   /// The job's code has come, or will not.
   void code_came();
 

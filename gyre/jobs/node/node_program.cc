@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <spdlog/logger.h>
 #include <sys/file.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -290,6 +291,25 @@ class NodeProgram::Work {
     if (attempt != streams_.attempt()) streams_.serve(attempt, attempt.empty() ? std::nullopt : account(), sender());
   }
 
+  /// Has it run in the job; returns the channel to whatever serves it.
+  UniqueFd start_command(const orders::CommandRequest& request) {
+    if (!has_work() || !is_current(streams_.attempt())) {
+      throw Error(ErrorCode::kNotFound, "the job does not run on the node any more");
+    }
+    if (job_->report().phase < Phase::kRunning) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("the job is still being prepared on node {}; try again once it runs there",
+                              job_->order().here().id));
+    }
+    std::array<int, 2> ends;
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+      throw system_error("cannot make a channel to a command", errno);
+    }
+    UniqueFd ours(ends[0]);
+    job_->start_command(request.rank, UniqueFd(ends[1]));
+    return ours;
+  }
+
   /// The job's; nothing: ours.
   std::optional<UserId> account() const {
     if (!options_.node.user) return std::nullopt;
@@ -452,7 +472,7 @@ class NodeProgram::Work {
   std::unique_ptr<NodeJob> job_;
   std::optional<MessagePipe> pipe_;
   internal::LogDeliveries deliveries_;
-  internal::ByteStreams streams_;
+  internal::ByteStreams streams_{[this](const orders::CommandRequest& request) { return start_command(request); }};
   bool over_ = false;
   bool leaving_ = false;  // The service does not want the node any more.
   bool moved_ = false;    // It has said so.

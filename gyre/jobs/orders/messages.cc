@@ -45,7 +45,8 @@ std::string encode(const Registration& registration) {
                      {"cores", registration.cores},
                      {"gpus", registration.gpus},
                      {"asks_for_code", registration.asks_for_code},
-                     {"carries_streams", registration.carries_streams}};
+                     {"carries_streams", registration.carries_streams},
+                     {"carries_shells", registration.carries_shells}};
   return json.dump();
 }
 
@@ -68,6 +69,7 @@ Registration registration_from(const net::Message& message) {
   registration.gpus = static_cast<int>(fields.integer_or("gpus", 0, kMostCores, 0));
   registration.asks_for_code = fields.has("asks_for_code") && fields.boolean("asks_for_code");
   registration.carries_streams = fields.has("carries_streams") && fields.boolean("carries_streams");
+  registration.carries_shells = fields.has("carries_shells") && fields.boolean("carries_shells");
   for (const Json& report : fields.array("reports", kMostReports)) {
     registration.reports.push_back(node_report_from_json(report));
   }

@@ -57,6 +57,7 @@ struct Registration {
   /// It asks for the code of its jobs; those of earlier versions read it from a path.
   bool asks_for_code = true;
   bool carries_streams = true;  ///< ADR 134.
+  bool carries_shells = true;   ///< ADR 137.
 };
 
 struct Welcome {

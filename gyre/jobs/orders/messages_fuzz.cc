@@ -6,6 +6,7 @@
 
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
+#include "gyre/jobs/orders/byte_stream.h"
 #include "gyre/jobs/orders/code_stream.h"
 #include "gyre/jobs/orders/log_stream.h"
 #include "gyre/jobs/orders/messages.h"
@@ -42,5 +43,20 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   read(message, orders::code_request_from);
   read(message, orders::code_piece_from);
   read(message, orders::code_refusal_from);
+  for (std::uint16_t type = orders::stream_message::kOpen; type <= orders::stream_message::kExit; ++type) {
+    message.type = type;
+    read(message, [](const gyre::net::Message& each) {
+      const orders::StreamMessage part = orders::stream_message_from(each);
+      switch (each.type) {
+        case orders::stream_message::kOpen: static_cast<void>(orders::stream_request_from(part)); break;
+        case orders::stream_message::kCredit:
+        case orders::stream_message::kErrorsCredit: static_cast<void>(orders::credit_from(part)); break;
+        case orders::stream_message::kSize: static_cast<void>(orders::size_from(part)); break;
+        case orders::stream_message::kExit: static_cast<void>(orders::exit_from(part)); break;
+        default: break;
+      }
+      return 0;
+    });
+  }
   return 0;
 }

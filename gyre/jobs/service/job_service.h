@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gyre/base/file.h"
+#include "gyre/jobs/orders/byte_stream.h"
 #include "gyre/jobs/resources/resources.h"
 
 namespace gyre::jobs::hub {
@@ -20,8 +21,11 @@ namespace gyre::jobs::service {
 
 /// Where a stream to a job's node leads.
 struct StreamTarget {
-  int rank = 0;
+  int rank = 0;            ///< Whose node it is.
+  std::string node{};      ///< By its name instead; empty: that of the rank.
   std::uint16_t port = 0;  ///< Of the node's loopback address.
+  /// That is to run there instead; its rank is not looked at.
+  std::optional<orders::CommandRequest> command{};
 };
 
 /// What the HTTP interface asks of the job service. Values go in and out; nothing of HTTP, and nothing of how the
@@ -126,11 +130,14 @@ class JobService {
   /// without its nodes), "SecretsDeleted", "ClusterDeleting" or "StoredJobUnreadable"; kNotFound "ClusterNotFound" or
   /// "CodeNotFound".
   virtual resources::Job retry(const resources::JobName& name) = 0;
-  /// Opens a stream to a port of the node of a rank of a job that runs (ADR 134). Waits for no node: what becomes of
-  /// it, the stream says. For whoever submitted the job, as whose account it runs, and administrators: kForbidden
-  /// "NotYourJob". kConflict "JobNotRunning"; kInvalid "NoSuchRank".
+  /// Opens a stream to a port of a node of a job that runs (ADR 134), or to a command that runs there (ADR 137). Waits
+  /// for no node: what becomes of it, the stream says. For whoever submitted the job, as whose account it runs, and
+  /// administrators: kForbidden "NotYourJob". kConflict "JobNotRunning"; kInvalid "NoSuchRank" or "NoSuchNode".
   virtual std::shared_ptr<hub::NodeStream> open_stream(const resources::User& user, const resources::JobName& name,
                                                        const StreamTarget& target) = 0;
+  /// For logs: the words without values of the job's secrets; "(not shown)" once these are gone with the job's end.
+  virtual std::vector<std::string> without_secrets(const resources::JobName& name,
+                                                   const std::vector<std::string>& words) = 0;
   /// Throws what open_stream() would.
   virtual void check_stream(const resources::User& user, const resources::JobName& name,
                             const StreamTarget& target) = 0;

@@ -116,6 +116,8 @@ class Service final : public JobService {
   resources::Job retry(const resources::JobName& name) override;
   std::shared_ptr<hub::NodeStream> open_stream(const resources::User& user, const resources::JobName& name,
                                                const StreamTarget& target) override;
+  std::vector<std::string> without_secrets(const resources::JobName& name,
+                                           const std::vector<std::string>& words) override;
   void check_stream(const resources::User& user, const resources::JobName& name, const StreamTarget& target) override;
   void delete_job(const resources::JobName& name) override;
   resources::Explanation why(const resources::JobName& name) override;

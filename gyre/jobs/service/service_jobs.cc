@@ -24,20 +24,6 @@ using resources::ServiceError;
 namespace {
 
 /// What a cluster can never have must not wait for ever. A manual scale can be changed; the job waits for that.
-/// As jobs spread their ranks over the nodes, in blocks.
-std::size_t node_of_rank(const spec::JobSpec& job, std::size_t nodes, int rank) {
-  const int ranks = std::max(spec::process_count(job), static_cast<int>(nodes));
-  int first = 0;
-  std::size_t node = 0;
-  for (const int count : node::spread(ranks, static_cast<int>(nodes))) {
-    first += count;
-    if (rank < first) return node;
-    ++node;
-  }
-  throw ServiceError(ServiceError::Kind::kInvalid, "NoSuchRank",
-                     fmt::format("the job has no rank {}; there are 0 to {}", rank, ranks - 1), "rank");
-}
-
 void check_node_count(const spec::JobSpec& job, const spec::ClusterSpec& cluster, const std::string& name) {
   const auto* automatic = std::get_if<spec::AutoScale>(&cluster.scale_settings);
   if (!automatic || job.node_count <= automatic->maximum_node_count) return;
@@ -346,50 +332,6 @@ resources::Job Service::retry(const resources::JobName& name) {
   }
   work_->changed();
   return job;
-}
-
-struct Service::StreamPlace {
-  spec::ClusterSpec cluster;
-  orders::StreamRequest request;
-  std::size_t node = 0;
-};
-
-Service::StreamPlace Service::stream_place(const resources::User& user, const resources::JobName& name,
-                                           const StreamTarget& target) {
-  const Readers::Loan reader = work_->readers.borrow();
-  Ledger& ledger = reader.ledger();
-  const MutexLock lock(ledger.mutex);
-  const catalog::Job job = ledger.job(name);
-  // Its name may be another one's by now, with an account of its own.
-  const auto has_its_account = [&]() GYRE_REQUIRES(ledger.mutex) {
-    return job.account.empty() || account_for_jobs(work_->options, ledger.user(user.name)) == job.account;
-  };
-  if (!user.is_administrator && (job.submitter != user.name || !has_its_account())) {
-    throw ServiceError(ServiceError::Kind::kForbidden, "NotYourJob",
-                       fmt::format("only user '{}', who submitted job '{}', and administrators can reach its nodes",
-                                   job.submitter, name.job));
-  }
-  const std::vector<catalog::Attempt> attempts = ledger.catalog.attempts().list(job.id);
-  const auto job_spec = stored_spec(job);
-  const auto cluster = stored_spec(ledger.catalog.clusters().get(job.cluster));
-  const bool runs = job.execution_state == resources::ExecutionState::kRunning && !attempts.empty();
-  if (!runs || !job_spec.spec || !cluster.spec) {
-    throw ServiceError(ServiceError::Kind::kConflict, "JobNotRunning",
-                       fmt::format("job '{}' does not run: it is {}", name.job, resources::name(job.execution_state)));
-  }
-  return {.cluster = *cluster.spec,
-          .request = {.attempt = attempts.back().id, .port = target.port},
-          .node = node_of_rank(*job_spec.spec, attempts.back().nodes.size(), target.rank)};
-}
-
-std::shared_ptr<hub::NodeStream> Service::open_stream(const resources::User& user, const resources::JobName& name,
-                                                      const StreamTarget& target) {
-  const StreamPlace place = stream_place(user, name, target);
-  return work_->dispatcher.open_stream(place.cluster, place.request, place.node);
-}
-
-void Service::check_stream(const resources::User& user, const resources::JobName& name, const StreamTarget& target) {
-  stream_place(user, name, target);
 }
 
 void Service::delete_job(const resources::JobName& name) {

@@ -72,6 +72,8 @@ struct Request {
   std::string peer;              ///< "tcp:127.0.0.1:4711" or "process 4711 of user 1000": for the log.
   Identity sender{};             ///< Without a user on an open route.
   std::vector<std::pair<std::string, std::string>> parameters;  ///< Named segments of the route's pattern.
+  /// What the handler runs for it: words for the server's audit, without secrets. Set by the handler.
+  std::vector<std::string> command{};
 
   /// A named segment of the route's pattern; the segments of "{path...}" are joined by '/'. The name must be in the
   /// pattern.

@@ -56,15 +56,16 @@ struct ServerLimits {
 };
 
 /// A request that changed something or was refused, for a log of who did what. Holds no header, query or body: a secret
-/// may be in them.
+/// may be in them. What a handler shows of them, it has made sure of.
 struct AuditEntry {
   std::string user{};  ///< Empty: nobody has proved who they are.
   std::string peer{};  ///< As Request::peer.
   Method method = Method::kGet;
   std::string path{};  ///< Decoded.
   int status = 0;
-  std::string error{};        ///< HttpError::name(); empty where there was none.
-  std::uint64_t omitted = 0;  ///< Refusals since the last entry that there were too many of.
+  std::string error{};                 ///< HttpError::name(); empty where there was none.
+  std::vector<std::string> command{};  ///< As Request::command.
+  std::uint64_t omitted = 0;           ///< Refusals since the last entry that there were too many of.
 };
 
 struct ServerOptions {

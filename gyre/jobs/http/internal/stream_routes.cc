@@ -2,8 +2,10 @@
 #include <memory>
 #include <utility>
 
+#include "gyre/base/error.h"
 #include "gyre/jobs/http/internal/requests.h"
 #include "gyre/jobs/hub/node_stream.h"
+#include "gyre/jobs/orders/byte_stream.h"
 #include "gyre/net/http/message.h"
 
 namespace gyre::jobs::http::internal {
@@ -13,6 +15,8 @@ namespace {
 constexpr const char* kProtocol = "gyre-stream";
 /// A tunnel says when there is something to send.
 constexpr std::chrono::minutes kLongestPause{1};
+/// In JSON, where a byte of a word may take six.
+constexpr std::uint64_t kMostCommandBytes = std::uint64_t{1} << 20;
 
 class StreamTunnel final : public net::http::Tunnel {
  public:
@@ -45,6 +49,52 @@ Response forward(service::JobService& service, const Request& request, const res
   return response;
 }
 
+/// A field of the body that is at fault. HttpError.
+orders::CommandRequest command_in(const nlohmann::json& body) {
+  try {
+    return orders::command_request_from_json(body.at("command"));
+  } catch (const nlohmann::json::exception&) {
+    throw HttpError(400, "InvalidBody", "'command' is needed", "command");
+  } catch (const Error& error) {
+    throw HttpError(400, "InvalidBody", error.what(), "command");
+  }
+}
+
+/// For people: the beginning of a long one.
+std::vector<std::string> shown(service::JobService& service, const resources::JobName& job,
+                               const std::vector<std::string>& words) {
+  constexpr std::size_t kMostShownBytes = 4096;
+  if (words.empty()) return {"(a shell)"};
+  std::vector<std::string> result;
+  std::size_t bytes = 0;
+  for (std::string& word : service.without_secrets(job, words)) {
+    bytes += word.size() + 1;
+    if (bytes > kMostShownBytes) {
+      result.emplace_back("…");
+      break;
+    }
+    result.push_back(std::move(word));
+  }
+  return result;
+}
+
+Response shell(service::JobService& service, Request& request, const resources::User& sender) {
+  const nlohmann::json body = object_in(request);
+  service::StreamTarget target{
+      .rank = static_cast<int>(number_in(request, "rank", 0, std::numeric_limits<int>::max(), 0)),
+      .command = command_in(body)};
+  if (const std::string* node = request.query("node")) target.node = *node;
+  const std::string* upgrade = request.headers.find("Upgrade");
+  if (upgrade == nullptr || *upgrade != kProtocol) {
+    throw HttpError(400, "UnknownProtocol", "what is spoken here is gyre-stream", "Upgrade");
+  }
+  const resources::JobName job = job_in(request);
+  Response response{.status = 101, .headers = {{"Upgrade", kProtocol}}};
+  response.tunnel = std::make_shared<StreamTunnel>(service.open_stream(sender, job, target));
+  request.command = shown(service, job, target.command->words);
+  return response;
+}
+
 }  // namespace
 
 void add_stream_routes(Router& router, const Interface& interface) {
@@ -53,6 +103,13 @@ void add_stream_routes(Router& router, const Interface& interface) {
       router, interface, Method::kPost, "/workspaces/{workspace}/experiments/{experiment}/jobs/{job}/forward",
       [service](Request& request, const resources::User& sender) { return forward(*service, request, sender); },
       [](Route& route) { route.query = {"port", "rank"}; });
+  add_in_workspace(
+      router, interface, Method::kPost, "/workspaces/{workspace}/experiments/{experiment}/jobs/{job}/shell",
+      [service](Request& request, const resources::User& sender) { return shell(*service, request, sender); },
+      [](Route& route) {
+        route.query = {"node", "rank"};
+        route.body_bytes = kMostCommandBytes;
+      });
 }
 
 }  // namespace gyre::jobs::http::internal

@@ -16,7 +16,7 @@ StreamTable::~StreamTable() {
   }
 }
 
-void StreamTable::came(const std::string& node, const Connection& connection, bool carries) {
+void StreamTable::came(const std::string& node, const Connection& connection, Carries carries) {
   carriers_[node] = {connection, carries};
 }
 
@@ -38,7 +38,8 @@ void StreamTable::open(std::uint32_t number, const std::string& node, const orde
   if (found == carriers_.end()) {
     return stream->close(fmt::format("node {} is not connected to the service at present; try again", node));
   }
-  if (!found->second.carries) {
+  const Carries& carries = found->second.carries;
+  if (request.command ? !carries.shells : !carries.streams) {
     return stream->close(fmt::format(
         "the node program of {} is of an earlier version of Gyre; it is replaced once the node is free", node));
   }

@@ -22,8 +22,12 @@ class StreamTable {
   StreamTable(const StreamTable&) = delete;
   StreamTable& operator=(const StreamTable&) = delete;
 
-  /// `carries`: whether its node program knows of streams.
-  void came(const std::string& node, const Connection& connection, bool carries);
+  /// What its node program knows of.
+  struct Carries {
+    bool streams = false;
+    bool shells = false;
+  };
+  void came(const std::string& node, const Connection& connection, Carries carries);
   /// The streams of that connection are over.
   void gone(const std::string& node, const Connection& connection);
 
@@ -38,7 +42,7 @@ class StreamTable {
  private:
   struct Carrier {
     Connection connection;
-    bool carries = false;
+    Carries carries;
   };
   struct Open {
     Connection connection;

@@ -360,6 +360,9 @@ void AttemptKeeper::pass_on(AttemptChild& process, Told& told) {
     told.finish = true;
     lines.post({{attempt_line::kFinish, true}});
   }
+  for (CommandStart& start : commands_.take_starts()) {
+    lines.post({{attempt_line::kCommand, start.rank.value_or(-1)}}, std::move(start.channel));
+  }
   const auto stop = commands_.stopping();
   if (!stop || (told.stop && told.stop->grace == stop->grace)) return;
   told.stop = stop;

@@ -15,12 +15,13 @@ namespace gyre::jobs::node::internal {
 // the process inherits. The process runs as the job's account, which may trace or kill it: all that it says counts as
 // said by the job. It is parsed within limits, and decides about nothing but its own attempt (ADR 87).
 namespace attempt_line {
-constexpr const char* kTask = "task";      ///< node program -> process, first: AttemptTask
-constexpr const char* kRun = "run";        ///< node program -> process: the facts of all nodes
-constexpr const char* kFinish = "finish";  ///< node program -> process: true
-constexpr const char* kStop = "stop";      ///< node program -> process: {"reason", "grace_seconds"}
-constexpr const char* kSaved = "saved";    ///< node program -> process: why progress was not written down; "": it was
-constexpr const char* kCode = "code";      ///< with it: the number of the ErrorCode, where it was not
+constexpr const char* kTask = "task";        ///< node program -> process, first: AttemptTask
+constexpr const char* kRun = "run";          ///< node program -> process: the facts of all nodes
+constexpr const char* kFinish = "finish";    ///< node program -> process: true
+constexpr const char* kStop = "stop";        ///< node program -> process: {"reason", "grace_seconds"}
+constexpr const char* kCommand = "command";  ///< node program -> process, with a descriptor: CommandStart's rank, or -1
+constexpr const char* kSaved = "saved";      ///< node program -> process: why progress was not written down; "": it was
+constexpr const char* kCode = "code";        ///< with it: the number of the ErrorCode, where it was not
 constexpr const char* kSave = "save";      ///< process -> node program: progress_of(), to be on disk before the answer
 constexpr const char* kReport = "report";  ///< process -> node program: {"phase", "notes"}
 constexpr const char* kLog = "log";        ///< process -> node program: a line that has no log yet

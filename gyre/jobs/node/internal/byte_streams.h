@@ -5,25 +5,28 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 
 #include "gyre/base/file.h"
 #include "gyre/base/process.h"
+#include "gyre/jobs/node/internal/stream_end.h"
 #include "gyre/jobs/orders/byte_stream.h"
 #include "gyre/net/message.h"
 
 namespace gyre::jobs::node::internal {
 
-/// The node's ends of the streams that clients of the service have opened (ADR 134): connections to ports of this
-/// machine's loopback address, which are reset if their streams end early. Nothing here waits, and no stream holds more
-/// than its window. For one thread.
+/// The node's ends of the streams that clients of the service have opened: connections to ports of this machine's
+/// loopback address (ADR 134), which are reset if their streams end early, and commands in the job (ADR 137). Nothing
+/// here waits, and no stream holds more than its windows. For one thread.
 class ByteStreams {
  public:
-  using Send = std::function<void(std::uint16_t type, std::span<const std::byte> payload)>;
+  using Send = StreamEnd::Send;
+  /// Has a command run in the job that it answers to; returns the channel over which it is asked for and served
+  /// (node/job_command.h). Error says why it cannot run.
+  using StartCommand = std::function<UniqueFd(const orders::CommandRequest& request)>;
 
   /// Error(kResourceExhausted).
-  ByteStreams();
+  explicit ByteStreams(StartCommand start_command);
   ~ByteStreams();
   ByteStreams(const ByteStreams&) = delete;
   ByteStreams& operator=(const ByteStreams&) = delete;
@@ -41,17 +44,17 @@ class ByteStreams {
   void step(const Send& send);
 
  private:
-  class Stream;
-
+  std::unique_ptr<StreamEnd> end_for(std::uint32_t number, const orders::StreamRequest& request) const;
   void open(std::uint32_t number, const orders::StreamRequest& request, const Send& send);
   void end_all(const std::string& why, const Send& send);
   /// Adapts what is waited for, or ends the stream.
   void settle(std::uint32_t number, const Send& send);
 
+  const StartCommand start_command_;
   UniqueFd epoll_;
   std::string attempt_;
   std::optional<UserId> account_;
-  std::map<std::uint32_t, std::unique_ptr<Stream>> streams_;
+  std::map<std::uint32_t, std::unique_ptr<StreamEnd>> streams_;
 };
 
 }  // namespace gyre::jobs::node::internal

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <chrono>
 #include <string>
+#include <vector>
 
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
@@ -66,7 +67,28 @@ class ByteStreamsTest : public testing::Test {
     ASSERT_TRUE(condition());
   }
 
-  ByteStreams streams_;
+  /// A command of the job, whose process this test is.
+  void open_command() {
+    const orders::StreamRequest request{.attempt = "job-1", .command = orders::CommandRequest{.words = {"ls"}}};
+    obey(stream_message::kOpen, as_bytes(encode(request)));
+  }
+  void say(std::uint16_t type, std::span<const std::byte> bytes) {
+    const Bytes message = net::encode_message(type, orders::encode_stream(0, bytes));
+    ASSERT_EQ(::send(served_.get(), message.data(), message.size(), 0), static_cast<ssize_t>(message.size()));
+  }
+
+  UniqueFd served_;  // The end of the process that serves a command.
+  ByteStreams streams_{[this](const orders::CommandRequest& command) {
+    if (!refusal_.empty()) throw Error(ErrorCode::kInvalidArgument, refusal_);
+    EXPECT_EQ(command.words, std::vector<std::string>{"ls"});
+    std::array<int, 2> ends;
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+    served_ = UniqueFd(ends[1]);
+    return UniqueFd(ends[0]);
+  }};
+  std::string refusal_;
+  std::string errors_;
+  std::optional<int> code_;
   UniqueFd listener_;
   UniqueFd socket_;  // The job's end.
   std::string bytes_;
@@ -78,6 +100,8 @@ class ByteStreamsTest : public testing::Test {
     const orders::StreamMessage part = orders::stream_message_from(message);
     EXPECT_EQ(part.stream, kStream);
     if (type == stream_message::kBytes) bytes_ += as_text(part.bytes);
+    if (type == stream_message::kErrors) errors_ += as_text(part.bytes);
+    if (type == stream_message::kExit) code_ = exit_from(part);
     if (type == stream_message::kCredit) credit_ += credit_from(part);
     if (type == stream_message::kEnd) ended_ = true;
     if (type == stream_message::kClosed) closed_ = std::string(as_text(part.bytes));
@@ -178,6 +202,67 @@ TEST_F(ByteStreamsTest, a_program_that_resets_its_connection_is_no_end_even_if_t
   step_until([&] { return closed_.has_value(); });
   EXPECT_FALSE(ended_);
   EXPECT_THAT(*closed_, HasSubstr("of the node: "));
+}
+
+TEST_F(ByteStreamsTest, a_command_is_asked_for_where_it_runs_and_its_messages_pass) {
+  open_command();
+  net::MessageParser asked;
+  std::array<char, 4096> bytes;
+  const ssize_t count = ::recv(served_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+  ASSERT_GT(count, 0);
+  asked.append(as_bytes({bytes.data(), static_cast<std::size_t>(count)}));
+  const auto first = asked.next();
+  ASSERT_TRUE(first);
+  EXPECT_EQ(stream_request_from(orders::stream_message_from(*first)).command->words, std::vector<std::string>{"ls"});
+  obey(stream_message::kBytes, as_bytes("typed"));
+  const Bytes credit = orders::encode_credit(0, 5);
+  say(stream_message::kCredit, std::span(credit).subspan(4));
+  say(stream_message::kBytes, as_bytes("out"));
+  say(stream_message::kErrors, as_bytes("bad"));
+  say(stream_message::kExit, std::span(credit).subspan(4));
+  say(stream_message::kClosed, {});
+  step_until([&] { return closed_.has_value(); });
+  EXPECT_EQ(bytes_, "out");
+  EXPECT_EQ(errors_, "bad");
+  EXPECT_EQ(credit_, 5U);
+  EXPECT_EQ(code_, 5);
+  EXPECT_EQ(*closed_, "");
+}
+
+// It has the job's account, so that it may be anything, and must not cost the node its connection to the service.
+TEST_F(ByteStreamsTest, a_process_that_sends_what_it_must_not_ends_its_stream_alone) {
+  const Bytes one = orders::encode_credit(0, 1);
+  const std::string piece(orders::kMostStreamPieceBytes, 'x');
+  const std::vector<std::function<void()>> wrongs = {
+      [&] { say(stream_message::kCredit, std::span(one).subspan(4)); },
+      [&] { say(stream_message::kEnd, {}); },
+      [&] { say(stream_message::kSize, std::span(one).subspan(4)); },
+      [&] { ::send(served_.get(), piece.data(), piece.size(), MSG_DONTWAIT); },
+      [&] {
+        for (std::uint64_t sent = 0; sent <= orders::kStreamWindow; sent += piece.size()) {
+          say(stream_message::kErrors, as_bytes(piece));
+          streams_.step(send_);
+        }
+      },
+  };
+  for (const auto& wrong : wrongs) {
+    closed_.reset();
+    open_command();
+    wrong();
+    step_until([&] { return closed_.has_value(); });
+    EXPECT_THAT(*closed_, HasSubstr("sends what it must not"));
+  }
+  closed_.reset();
+  open_command();
+  served_.reset();
+  step_until([&] { return closed_.has_value(); });
+  EXPECT_THAT(*closed_, HasSubstr("has ended"));
+}
+
+TEST_F(ByteStreamsTest, a_command_that_cannot_run_is_refused_with_the_reason) {
+  refusal_ = "the job is still being prepared";
+  open_command();
+  EXPECT_EQ(closed_, refusal_);
 }
 
 }  // namespace

@@ -58,6 +58,10 @@ std::vector<std::string> marks_of_neighbours(const WorkOrder& order) {
 
 }  // namespace
 
+std::string shell_mark(const WorkOrder& order) {
+  return fmt::format("{}={} {}", kShellVariable, order.attempt, order.here().id);
+}
+
 std::vector<std::string> shared_memory_of(uid_t user) {
   std::vector<std::string> names;
   std::error_code failure;
@@ -76,6 +80,7 @@ std::vector<std::string> clean_up_after(const WorkOrder& order, const std::vecto
   std::vector<std::string> found;
   const std::string marker = fmt::format("{}={}", kAttemptVariable, order.attempt);
   const std::vector<std::string> spared = marks_of_neighbours(order);
+  launch::kill_marked_processes(shell_mark(order), deadline);  // The job has not started these.
   const std::vector<pid_t> killed = launch::kill_marked_processes(marker, deadline, spared);
   if (!killed.empty()) found.push_back(fmt::format("processes {}, which were killed", fmt::join(killed, ", ")));
   const auto last_try = [&] {

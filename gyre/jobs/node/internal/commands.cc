@@ -1,6 +1,7 @@
 #include "gyre/jobs/node/internal/commands.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace gyre::jobs::node::internal {
 
@@ -23,6 +24,17 @@ void Commands::stop(StopCommand command) {
   if (!stop_) stop_ = command;
   stop_->grace = std::min(stop_->grace, command.grace);
   notifier_.notify();
+}
+
+void Commands::start(CommandStart command) {
+  const MutexLock lock(mutex_);
+  starts_.push_back(std::move(command));
+  notifier_.notify();
+}
+
+std::vector<CommandStart> Commands::take_starts() {
+  const MutexLock lock(mutex_);
+  return std::exchange(starts_, {});
 }
 
 void Commands::leave() {

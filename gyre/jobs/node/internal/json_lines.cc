@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
@@ -22,6 +23,26 @@ using orders::parse_json;
 namespace {
 
 using Json = nlohmann::json;
+
+constexpr std::size_t kMostDescriptors = 4;
+
+/// `descriptor`: one that goes along; negative: none.
+ssize_t send_some(int socket, std::string_view bytes, int descriptor) {
+  if (descriptor < 0) return ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  iovec content{.iov_base = const_cast<char*>(bytes.data()), .iov_len = bytes.size()};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &content;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
+  return ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
 
 /// Output of programs and names of files need not be UTF-8.
 std::string line_of(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"; }
@@ -50,14 +71,54 @@ void JsonLines::post(const Json& value) {
   flush();
 }
 
+void JsonLines::post(const Json& value, UniqueFd descriptor) {
+  outgoing_.push_back({output_.size(), std::move(descriptor)});
+  post(value);
+}
+
+UniqueFd JsonLines::descriptor() {
+  if (descriptors_.empty()) return {};
+  UniqueFd first = std::move(descriptors_.front());
+  descriptors_.pop_front();
+  return first;
+}
+
 void JsonLines::flush() {
   while (!output_.empty()) {
-    const ssize_t count = ::send(socket_.get(), output_.data(), output_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    // A descriptor goes with the first byte of its line.
+    const bool carries = !outgoing_.empty() && outgoing_.front().at == 0;
+    const std::size_t next = carries ? 1 : 0;
+    const std::size_t length = outgoing_.size() > next ? outgoing_[next].at : output_.size();
+    const int descriptor = carries ? outgoing_.front().descriptor.get() : -1;
+    const ssize_t count = send_some(socket_.get(), std::string_view(output_).substr(0, length), descriptor);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) return;
     if (count <= 0) throw Error(ErrorCode::kPeerLost, fmt::format("{} has gone", peer_));
     output_.erase(0, static_cast<std::size_t>(count));
+    if (carries) outgoing_.pop_front();
+    for (Outgoing& each : outgoing_) each.at -= static_cast<std::size_t>(count);
   }
+}
+
+ssize_t JsonLines::receive_some(std::span<char> bytes) {
+  if (!takes_descriptors_) return ::recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+  iovec content{.iov_base = bytes.data(), .iov_len = bytes.size()};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMostDescriptors)> control{};
+  msghdr message{};
+  message.msg_iov = &content;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  const ssize_t count = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (count < 0) return count;
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    std::array<int, kMostDescriptors> numbers;
+    const std::size_t length = header->cmsg_len - CMSG_LEN(0);
+    std::memcpy(numbers.data(), CMSG_DATA(header), length);
+    for (std::size_t i = 0; i < length / sizeof(int); ++i) descriptors_.emplace_back(numbers[i]);
+  }
+  return count;
 }
 
 std::optional<Json> JsonLines::next_line() {
@@ -71,7 +132,7 @@ std::optional<Json> JsonLines::next_line() {
 
 void JsonLines::receive() {
   std::array<char, std::size_t{64} << 10> bytes;
-  const ssize_t count = ::recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+  const ssize_t count = receive_some(bytes);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (count <= 0) throw Error(ErrorCode::kPeerLost, fmt::format("{} was killed", peer_));
   input_.append(bytes.data(), static_cast<std::size_t>(count));

@@ -48,10 +48,11 @@ constexpr fs::perms kReadableByAll =
 
 }  // namespace
 
-NodeRun::NodeRun(const AttemptTask& task, const Commands& commands, AttemptHost& host)
+NodeRun::NodeRun(const AttemptTask& task, const Commands& commands, AttemptHost& host, JobCommands& job_commands)
     : task_(task),
       folders_(task.root),
       commands_(commands),
+      job_commands_(job_commands),
       journal_(task, host),
       begun_(task.state.step >= Step::kRunning) {}
 
@@ -261,6 +262,7 @@ AttemptEnds NodeRun::run_processes() {
   const std::vector<NodePlan> plans = launch_plan(order(), journal_.state().all_facts);
   const NodePlan& plan = plans[static_cast<std::size_t>(order().node)];
   write_shell_table(order(), journal_.state().all_facts, folders_);
+  allow_commands(plan);
   journal_.reach(Phase::kRunning);
   if (ports_) ports_->release();
   if (plan.processes.empty()) return hold_until_finished();
@@ -268,6 +270,18 @@ AttemptEnds NodeRun::run_processes() {
   if (ended.stopped) return stopped();
   const bool failed = ended.exit_code != 0 && !(ended.main_done && all_workers_are_done());
   return failed ? failure_of_job(order(), folders_, environment_of({}).variables, ended) : hold_until_finished();
+}
+
+void NodeRun::allow_commands(const NodePlan& plan) {
+  CommandPlace place{.environments = {},
+                     .first_rank = plan.first_rank,
+                     .folder = work_folder(order(), folders_),
+                     .mark = shell_mark(order())};
+  for (const ProcessPlan& process : plan.processes) {
+    place.environments.push_back(environment_of(process.variables).variables);
+  }
+  if (place.environments.empty()) place.environments.push_back(environment_of({}).variables);
+  job_commands_.allow(std::move(place));
 }
 
 /// Where the metrics of this node's ranks go: beside their logs, of whose share they get a quarter at most.
@@ -314,6 +328,7 @@ ProcessSet::Ended NodeRun::run_plan(const NodePlan& plan, const std::vector<Node
 
 void NodeRun::clean_up() {
   ports_.reset();
+  job_commands_.end();  // Before anything is looked for that the job has left.
   for (const char* name : kSetsOfJob) end_set(folders_.socket(name));
   try {
     const auto account = task_.own_account ? std::optional(own_user()) : std::nullopt;

@@ -8,6 +8,7 @@
 #include "gyre/jobs/node/internal/attempt_journal.h"
 #include "gyre/jobs/node/internal/attempt_task.h"
 #include "gyre/jobs/node/internal/commands.h"
+#include "gyre/jobs/node/internal/job_commands.h"
 #include "gyre/jobs/node/internal/node_probe.h"
 #include "gyre/jobs/node/internal/process_set.h"
 #include "gyre/jobs/node/job_environment.h"
@@ -19,7 +20,8 @@ namespace gyre::jobs::node::internal {
 /// of the attempt. Runs on one thread; `commands` come from others.
 class NodeRun {
  public:
-  NodeRun(const AttemptTask& task, const Commands& commands, AttemptHost& host);
+  /// All of them must outlive this object.
+  NodeRun(const AttemptTask& task, const Commands& commands, AttemptHost& host, JobCommands& job_commands);
 
   /// The cluster's setup task. Returns with it done, or with the attempt stopped, and its record says why. Throws
   /// LeaveNow.
@@ -37,6 +39,8 @@ class NodeRun {
   void find_facts();
   void wait_for_others();
   AttemptEnds run_processes();
+  /// From now on users may run commands in the job.
+  void allow_commands(const NodePlan& plan);
   metrics::JobFileOrder metrics_order(const ProcessSet& set) const;
   ProcessSet::Ended run_plan(const NodePlan& plan, const std::vector<NodePlan>& plans);
   AttemptEnds hold_until_finished();
@@ -56,6 +60,7 @@ class NodeRun {
   const AttemptTask& task_;
   const NodeFolders folders_;
   const Commands& commands_;
+  JobCommands& job_commands_;
   AttemptJournal journal_;
   std::string log_folder_;
   std::optional<PortLease> ports_;

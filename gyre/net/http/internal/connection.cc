@@ -263,6 +263,7 @@ asio::awaitable<void> Connection::audit(const Request& request, int status) {
                          .path = path.empty() ? "/" : std::move(path),
                          .status = status,
                          .error = error_,
+                         .command = request.command,
                          .omitted = std::exchange(server_->unaudited, 0)};
   const std::function<void()> work = [&] { server_->options.audit(entry); };
   const bool ran = co_await on_pool(work);
