@@ -31,6 +31,7 @@ TOGETHER = (
     "tests/security/store_test.py",
     "tests/e2e/cpp_test.py",
     "tests/e2e/engines_test.py",
+    "tests/e2e/environments_test.py",
     "tests/e2e/params_python_test.py",
     "tests/e2e/run_as_others_test.py",
     "tests/e2e/slurm_driver_test.py",

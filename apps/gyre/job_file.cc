@@ -13,7 +13,6 @@
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
 #include "gyre/cli/table.h"
-#include "gyre/jobs/spec/command.h"
 #include "gyre/jobs/spec/file_pattern.h"
 #include "gyre/jobs/spec/requirements.h"
 
@@ -58,12 +57,12 @@ jobs::spec::ParseOptions spec_file_options(const std::string& file, const std::v
 
 std::string spec_file_name(const std::string& file) { return file == "-" ? "stdin" : file; }
 
-std::string read_requirements(const std::string& file) {
-  std::string text(as_text(read_file(file, jobs::spec::kMostRequirementsBytes)));
+jobs::spec::PythonRequirements read_requirements(const std::string& file, const std::string& option) {
+  const std::string text(as_text(read_file(file, jobs::spec::kMostRequirementsBytes)));
   if (const auto refusal = jobs::spec::refusal_of_requirements(text)) {
-    throw UsageError(fmt::format("--requirements {}: {}", file, cli::printable(*refusal)));
+    throw UsageError(fmt::format("{} {}: {}", option, file, cli::printable(*refusal)));
   }
-  return text;
+  return {.file = {}, .lines = jobs::spec::requirement_lines(text)};
 }
 
 void add_output_option(CLI::App& verb, std::vector<std::string>& patterns) {

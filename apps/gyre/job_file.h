@@ -19,9 +19,8 @@ jobs::spec::ParseOptions spec_file_options(const std::string& file, const std::v
 /// The file's name for messages.
 std::string spec_file_name(const std::string& file);
 
-/// --requirements of the verbs that start a job: the text of a pip requirements file. gyre::Error; UsageError
-/// where it is not for nodes.
-std::string read_requirements(const std::string& file);
+/// What a pip requirements file says that `option` names. gyre::Error; UsageError where it is not for nodes.
+jobs::spec::PythonRequirements read_requirements(const std::string& file, const std::string& option = "--requirements");
 
 /// --output of the verbs that start a job, whose patterns add_outputs() gives to the job: UsageError where an output
 /// directory of the job has their id.

@@ -39,6 +39,7 @@ Examples:
   gyre job submit job.json --cluster pool --follow
   gyre job submit --code . --nodes 2 --processes 4 -- python train.py --epochs 3
   gyre job submit --code . --output '*.pt' --output results -- python train.py
+  gyre job submit --code . --requirements requirements.txt -- python train.py
   gyre job submit --name try-1 --env LR=0.1 --secret WANDB_API_KEY -- python train.py
   gyre job wait $(gyre job submit job.json))";
 
@@ -113,8 +114,7 @@ JobSubmit::JobSubmit(VerbGroup& group) : verb_(group.app().add_subcommand("submi
       ->type_name("LINE");
   verb_
       ->add_option("--requirements", requirements_,
-                   "For a command: have each node make a virtual environment of what this pip file names; it is kept "
-                   "for later jobs")
+                   "Have each node make a virtual environment of what this pip file names; it is kept for later jobs")
       ->type_name("FILE");
   const auto add_list = [&](const char* names, std::vector<std::string>& values, const char* text, const char* type) {
     verb_->add_option(names, values, text)->type_name(type)->allow_extra_args(false);
@@ -177,15 +177,14 @@ JobSpec JobSubmit::spec_of_command() const {
   command.retries = retries_;
   command.servers = servers_.value_or(0);
   if (!preparation_.empty()) command.preparation = preparation_;
-  if (!requirements_.empty()) command.requirements = read_requirements(requirements_);
   return jobs::spec::job_of_command(command);
 }
 
 std::optional<JobSpec> JobSubmit::spec_of_file(const std::vector<std::string>& environment) const {
   if (file_.empty()) throw UsageError("give a job file, or a command after --");
   check_is_no_command(file_, rest_);
-  if (processes_ || restarts_ || retries_ || servers_ || !requirements_.empty()) {
-    throw UsageError("--processes, --restarts, --retries, --requirements and --servers are for a command after --");
+  if (processes_ || restarts_ || retries_ || servers_) {
+    throw UsageError("--processes, --restarts, --retries and --servers are for a command after --");
   }
   jobs::spec::ParseOptions options = spec_file_options(file_, environment);
   options.strict = strict_;
@@ -196,12 +195,26 @@ std::optional<JobSpec> JobSubmit::spec_of_file(const std::vector<std::string>& e
   return parsed.spec;
 }
 
+void JobSubmit::check_requirements(const JobSpec& spec) const {
+  if (!spec.requirements || spec.requirements->file.empty()) return;
+  const std::string& file = spec.requirements->file;
+  if (code_.empty()) {
+    throw UsageError(
+        fmt::format("the job's requirements are the file {} of its code; give its folder with --code DIR", file));
+  }
+  static_cast<void>(read_requirements((std::filesystem::path(code_) / file).string(), "requirements"));
+}
+
 void JobSubmit::apply_options(JobSpec& spec, const std::vector<std::string>& environment) const {
   if (nodes_) spec.node_count = *nodes_;
   if (gpus_per_node_) spec.gpus_per_node = gpus_per_node_;
   if (cpus_per_node_) spec.cpus_per_node = cpus_per_node_;
   if (!memory_per_node_.empty()) spec.memory_per_node = memory_per_node_;
   if (!preparation_.empty() && !has_command_) spec.job_preparation_command_line = preparation_;
+  if (!requirements_.empty()) {
+    if (spec.container_settings) throw UsageError("--requirements is for jobs without containerSettings");
+    spec.requirements = read_requirements(requirements_);
+  }
   if (!logs_.empty()) spec.std_out_err_path_prefix = logs_;
   add_outputs(outputs_, spec);
   if (priority_ == "low") spec.scheduling_priority = jobs::spec::SchedulingPriority::kLow;
@@ -255,6 +268,7 @@ int JobSubmit::run(const std::vector<std::string>& environment) {
   if (!read) return kUnusableExitCode;
   JobSpec& spec = *read;
   apply_options(spec, environment);
+  check_requirements(spec);
   check_name(name_, "--name");
   check_name(experiment_, "--experiment");
   if (!follow_) return submit(spec, environment);

@@ -142,6 +142,10 @@ NodeProgramCommand::NodeProgramCommand(CLI::App& app) {
   verb->add_option("--code-cache", code_cache_, "Archives of code to keep for later jobs, the latest")
       ->type_name("SIZE")
       ->capture_default_str();
+  verb->add_option("--environment-cache", environment_cache_,
+                   "Virtual environments of each account to keep for later jobs, those that were used last")
+      ->type_name("SIZE")
+      ->capture_default_str();
   verb->add_option("--log-level", log_level_, "trace debug info warning error off")->capture_default_str();
   verb->add_option("--address", address_,
                    "Address of this node for other nodes (default: the one from which it reaches the service)");
@@ -169,6 +173,7 @@ int NodeProgramCommand::run(const std::vector<std::string>& environment, const s
   options.give_up = std::chrono::seconds(give_up_seconds_);
   options.give_up_untold = std::chrono::seconds(untold_seconds_);
   options.code_cache_bytes = parse_bytes(code_cache_, "--code-cache");
+  options.node.environment_bytes = parse_bytes(environment_cache_, "--environment-cache");
   options.logger = make_logger(node_, log_level_);
   options.node.root = fs::weakly_canonical(fs::absolute(root_));  // As the kernel shows mount points.
   options.node.base = variables_for_jobs(environment);
@@ -209,6 +214,8 @@ int NodeProgramCommand::supervise(const std::vector<std::string>& environment, c
                      std::to_string(untold_seconds_),
                      "--code-cache",
                      code_cache_,
+                     "--environment-cache",
+                     environment_cache_,
                      "--log-level",
                      log_level_};
   if (!address_.empty()) options.command.insert(options.command.end(), {"--address", address_});

@@ -27,6 +27,7 @@ class NodeProgramCommand {
   int give_up_seconds_ = 0;
   int untold_seconds_ = 0;
   std::string code_cache_ = "500MB";
+  std::string environment_cache_ = "20GB";
   bool foreground_ = false;
   std::string address_;
   bool supervise_ = false;

@@ -17,11 +17,10 @@ namespace gyre::app {
 
 namespace {
 
-/// For a job whose program gets each word as it is, as it would here. `wrapped`: the job starts it inside an
-/// environment, so that it is not known for a shell.
-std::vector<std::string> as_typed(std::vector<std::string> words, bool wrapped) {
+/// For a job whose program gets each word as it is, as it would here.
+std::vector<std::string> as_typed(std::vector<std::string> words) {
   constexpr std::size_t kLine = 2;
-  const bool shell_line = !wrapped && jobs::spec::are_shell_line(words);
+  const bool shell_line = jobs::spec::are_shell_line(words);
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (!shell_line || i != kLine) words[i] = jobs::spec::with_escaped_dollars(words[i]);
   }
@@ -66,7 +65,7 @@ int RunCluster::run(const ClusterJob& job, const std::vector<std::string>& envir
 
 int RunCluster::run_job(const ClusterJob& job, const std::vector<std::string>& environment) const {
   jobs::spec::CommandJob command;
-  command.program = as_typed(job.command, !requirements_.empty());
+  command.program = as_typed(job.command);
   command.nodes = job.nodes;
   command.processes_per_node = job.ranks_per_node;
   command.restarts = job.restarts;

@@ -261,6 +261,12 @@ ServerCommand::ServerCommand(CLI::App& app)
                    "Archives of code that each of this machine's nodes keeps for later jobs, the latest")
       ->type_name("SIZE")
       ->capture_default_str();
+  verb_
+      ->add_option("--environment-cache", environment_cache_,
+                   "Virtual environments (--requirements of jobs) of each account that this machine keeps for later "
+                   "jobs, those that were used last")
+      ->type_name("SIZE")
+      ->capture_default_str();
   const auto add_days = [&](const char* name, int& days, const char* what) {
     verb_->add_option(name, days, what)->type_name("DAYS")->check(cli::whole_number_from(0))->capture_default_str();
   };
@@ -348,6 +354,7 @@ int ServerCommand::run(const std::vector<std::string>& environment) const {
   set_limits(limits_, http.limits, options);
   options.keep_free_bytes = http.spool_keeps_free = parse_size(keep_free_, "--keep-free");
   options.code_cache_bytes = parse_size(code_cache_, "--code-cache");
+  options.environment_bytes = parse_size(environment_cache_, "--environment-cache");
   for (const std::string& place : listen_) static_cast<void>(listen_endpoint(place));  // Before anything is made.
   EndSignals signals;  // Before any thread, so that none of them gets these signals.
   const fs::path folder = folder_in(environment);

@@ -40,6 +40,7 @@ class ServerCommand {
   std::vector<std::string> limits_;
   std::string keep_free_ = "1GB";
   std::string code_cache_ = "500MB";
+  std::string environment_cache_ = "20GB";
   int keep_jobs_days_ = 0;
   int keep_events_days_ = 365;
   int keep_code_days_ = 30;

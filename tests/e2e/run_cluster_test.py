@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
-import shutil
 import signal
 import subprocess
 import time
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -227,42 +224,10 @@ def test_control_c_asks_whether_to_stop_the_job_or_to_leave_it(pool: JobServer, 
     pool.ok("job", "stop", "nap")
 
 
-def wheel(folder: Path) -> None:
-    """A package of one line, as pip takes it."""
-    folder.mkdir()
-    with zipfile.ZipFile(folder / "tinypkg-1.0-py3-none-any.whl", "w") as file:
-        file.writestr("tinypkg.py", "answer = 'forty-two'\n")
-        about = "tinypkg-1.0.dist-info"
-        file.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: tinypkg\nVersion: 1.0\n")
-        file.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        file.writestr(f"{about}/RECORD", "")
-
-
-def test_requirements_are_installed_once_on_a_node(pool: JobServer) -> None:
-    wheels = pool.share / "wheels"
-    wheel(wheels)
-    file = pool.tmp_path / "requirements.txt"
-    file.write_text(f"# {pool.folder}\n--no-index\n--find-links {wheels}\ntinypkg==1.0\n")
-    (pool.tmp_path / "train.py").write_text("import sys, tinypkg; print(tinypkg.answer, sys.prefix)")
-    words = ["run", "--cluster", "pool", "--requirements", str(file), "--", "python3", "train.py"]
-    first = pool.verb(*words)
-    assert first.returncode == 0, first.stderr
-    answer, prefix = first.stdout.split()[-2:]
-    assert answer == "forty-two"
-    made = Path(prefix, "complete").stat().st_mtime_ns
-    submit = ["job", "submit", "-f", "--code", ".", "--preparation", "echo $VIRTUAL_ENV; python3 -c 'import tinypkg'"]
-    second = pool.verb(*submit, *words[3:])
-    assert second.stdout.split()[-2:] == ["forty-two", prefix], second.stderr
-    assert prefix in pool.ok("job", "logs", "--file", "stdout-job_prep.txt", pool.json("job", "list")[0]["name"])
-    assert Path(prefix, "complete").stat().st_mtime_ns == made
-    shutil.rmtree(prefix)
-    file.write_text("--no-index\nno-such-package\n")
-    refused = pool.verb(*words)
-    assert refused.returncode == 1, refused.stderr
-    assert "no-such-package" in refused.stdout + refused.stderr
-    assert not Path(prefix).with_name(hashlib.sha256(file.read_bytes()).hexdigest()).exists()
-    file.write_text("tinypkg\n-e .\n")
-    for verb in (words, [*submit[:2], *words[3:]]):
-        local = pool.verb(*verb)
+def test_requirements_of_this_machine_alone_are_refused(pool: JobServer) -> None:
+    """That others are installed is tested in environments_test.py."""
+    (pool.tmp_path / "requirements.txt").write_text("tinypkg\n-e .\n")
+    for verb in (["run", "--cluster", "pool"], ["job", "submit", "-f"]):
+        local = pool.verb(*verb, "--requirements", "requirements.txt", "--", "python3", "train.py")
         assert (local.returncode, local.stdout) == (2, "")
         assert "requirements.txt: line 2, '-e .', names files that nodes do not have" in local.stderr

@@ -28,6 +28,8 @@ struct DriverSettings {
   std::uint64_t keep_free_bytes = 0;
   /// How many bytes of archives of code each node keeps for later jobs.
   std::uint64_t code_cache_bytes = 500'000'000;
+  /// How many bytes of virtual environments of each account its machine keeps for later jobs.
+  std::uint64_t environment_bytes = 20'000'000'000;
   Logger logger = null_logger();
 
   /// Where the logs of jobs lie that nodes send.

@@ -15,6 +15,11 @@ std::string below(std::string prefix, const std::string& segment, std::string_vi
   return segment.empty() ? fmt::format("{}/{}", prefix, last) : fmt::format("{}/{}/{}", prefix, segment, last);
 }
 
+std::string log_of_step(const std::string& stream, const char* step, const WorkOrder& order) {
+  if (order.nodes.size() == 1) return fmt::format("{}-{}.txt", stream, step);
+  return fmt::format("{}-{}-{}.txt", stream, step, order.here().id);
+}
+
 }  // namespace
 
 std::filesystem::path mount_root(const WorkOrder& order, const NodeFolders& folders) {
@@ -56,8 +61,11 @@ std::string kept_files_folder(const std::string& prefix, const std::string& segm
 }
 
 std::string preparation_log(const std::string& stream, const WorkOrder& order) {
-  if (order.nodes.size() == 1) return fmt::format("{}-job_prep.txt", stream);
-  return fmt::format("{}-job_prep-{}.txt", stream, order.here().id);
+  return log_of_step(stream, "job_prep", order);
+}
+
+std::string environment_log(const std::string& stream, const WorkOrder& order) {
+  return log_of_step(stream, "environment", order);
 }
 
 std::string execution_log(const WorkOrder& order) {

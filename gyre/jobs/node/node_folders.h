@@ -41,6 +41,7 @@ class NodeFolders {
   Path shell_table() const { return private_to_job() / "shells.json"; }
   Path start_failure() const { return private_to_job() / "start-failure"; }  ///< As launch_contract::kStartFailureFile
   Path missing_output() const { return private_to_job() / "missing-output"; }  ///< Its kMissingOutputFile
+  Path requirements() const { return private_to_job() / "requirements.txt"; }
   Path socket(const std::string& name) const { return private_to_job() / (name + ".sock"); }
 
   // What only node programs see.
@@ -60,7 +61,9 @@ class NodeFolders {
   /// Of the `gyre launch` of the cluster's setup task, which is none of the job's.
   Path setup_socket() const { return root_ / "agent" / "setup.sock"; }
   /// All sockets of `gyre launch`.
-  std::vector<Path> sockets() const { return {setup_socket(), socket("prep"), socket("ranks"), socket("shell")}; }
+  std::vector<Path> sockets() const {
+    return {setup_socket(), socket("env"), socket("prep"), socket("ranks"), socket("shell")};
+  }
 
  private:
   Path root_;
@@ -88,6 +91,8 @@ std::string kept_files_folder(const std::string& prefix, const std::string& segm
 /// "stdout-job_prep.txt" of a job on one node, "stdout-job_prep-NODE.txt" of one on several. `stream`: "stdout" or
 /// "stderr".
 std::string preparation_log(const std::string& stream, const orders::WorkOrder& order);
+/// So too, of the making of the job's virtual environment: "stdout-environment.txt".
+std::string environment_log(const std::string& stream, const orders::WorkOrder& order);
 /// "execution.log" or "execution-NODE.log".
 std::string execution_log(const orders::WorkOrder& order);
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -35,8 +36,10 @@ struct NodeOptions {
   /// Of jobs whose order names no account. Unset: all jobs run as this process's user, which must not be root.
   std::optional<JobUser> user;
   MountMethod mounts = MountMethod::kLink;
-  std::chrono::seconds grace{5};     ///< From a request to end to SIGKILL.
-  std::filesystem::path own = {};    ///< As NodeFolders takes it.
+  std::chrono::seconds grace{5};   ///< From a request to end to SIGKILL.
+  std::filesystem::path own = {};  ///< As NodeFolders takes it.
+  /// Of virtual environments of an account, which the machine keeps for later jobs (ADR 139).
+  std::uint64_t environment_bytes = 20'000'000'000;
   const CodeCache* codes = nullptr;  ///< Where the code of jobs comes from. It was told that the attempt wants its.
   /// Where images and containers lie, and the environment of the programs that start them.
   std::filesystem::path containers = containers::kDefaultStorage;

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -8,9 +7,6 @@
 #include "gyre/jobs/spec/job_spec.h"
 
 namespace gyre::jobs::spec {
-
-/// They become part of a command line.
-inline constexpr std::uint64_t kMostRequirementsBytes = std::uint64_t{64} << 10;
 
 inline constexpr int kMostProcessesPerNode = 1'000;
 
@@ -24,9 +20,7 @@ struct CommandJob {
   std::optional<int> retries;
   int servers = 0;
   std::optional<std::string> preparation;  ///< A shell line.
-  /// The text of a pip requirements file, at most kMostRequirementsBytes. The program and the preparation then run in a
-  /// virtual environment, which each node makes once for each such text and account.
-  std::optional<std::string> requirements;
+  std::optional<PythonRequirements> requirements;
   std::vector<EnvironmentVariable> environment;
 };
 

@@ -1,23 +1,14 @@
 // A command without a file must become the very job that a file would have described.
 #include "gyre/jobs/spec/command.h"
 
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <variant>
-#include <vector>
-
-#include "gyre/base/bytes.h"
-#include "gyre/base/checksum.h"
 #include "gyre/base/error.h"
 #include "gyre/jobs/spec/parse_test_support.h"
 
 namespace gyre::jobs::spec {
 namespace {
-
-using testing::EndsWith;
-using testing::HasSubstr;
 
 std::string refusal(const CommandJob& command) {
   try {
@@ -44,22 +35,15 @@ TEST(command, is_the_job_that_a_file_describes) {
     "gyreSettings": {"program": ["python", "train.py", "--name", "a b"], "processesPerNode": 4, "restarts": 1}}})"));
 }
 
-// That it is made, once, and used, is tested in tests/e2e/run_cluster_test.py.
-TEST(command, requirements_reach_the_nodes_as_they_are_before_preparation_and_program) {
+// That it is made, once, and used, is tested in tests/e2e/environments_test.py.
+TEST(command, requirements_are_those_that_a_file_would_have) {
   CommandJob command;
-  command.program = {"python3", "-c", "print($HOME)", "a b"};
-  command.preparation = "echo prepared";
-  command.requirements = "numpy # '$(false)' \"`false`\"\nEOF\n";
-  const JobSpec job = job_of_command(command);
-  const auto& program = std::get<GyreSettings>(job.toolkit).program;
-  ASSERT_EQ(program.size(), 4 + command.program.size());
-  EXPECT_EQ((std::vector(program.begin(), program.begin() + 2)), (std::vector<std::string>{"bash", "-c"}));
-  EXPECT_EQ((std::vector(program.begin() + 4, program.end())), command.program);
-  const std::string hash = hex(sha256(as_bytes(*command.requirements)));
-  const std::string& lines = *job.job_preparation_command_line;
-  EXPECT_THAT(lines, HasSubstr(fmt::format("<<'{0}'\n{1}\n{0}\n", hash, *command.requirements)));
-  EXPECT_THAT(lines, EndsWith("\necho prepared"));
-  EXPECT_THAT(program[2], HasSubstr(hash));
+  command.program = {"python3", "train.py"};
+  command.requirements = PythonRequirements{.file = {}, .lines = {"numpy # '$(false)' \"`false`\"", "", "--pre"}};
+  EXPECT_EQ(job_of_command(command), clean_job(R"({"properties": {
+    "nodeCount": 1,
+    "requirements": ["numpy # '$(false)' \"`false`\"", "", "--pre"],
+    "gyreSettings": {"program": ["python3", "train.py"]}}})"));
 }
 
 TEST(command, what_a_file_may_not_say_is_refused) {

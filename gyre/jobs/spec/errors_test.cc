@@ -125,6 +125,26 @@ TEST(errors, a_wrong_kind_of_value_is_named) {
               ElementsAre(HasSubstr("must be text, not a number: put it in quotes"), HasSubstr("must be a duration")));
 }
 
+TEST(errors, requirements_that_no_node_can_use_are_refused) {
+  const auto problems = [](const std::string& value) {
+    return problems_of(parse_job(job_file("\"requirements\": " + value)));
+  };
+  EXPECT_THAT(problems(R"("sub/requirements.txt")"), testing::IsEmpty());
+  EXPECT_THAT(problems(R"(["numpy==2.1", "# and", "-i https://host/simple"])"), testing::IsEmpty());
+  EXPECT_THAT(problems(R"("/etc/passwd")"), ElementsAre(HasSubstr("/properties/requirements names a file of the job's "
+                                                                  "code (--code), and must be a path in there")));
+  EXPECT_THAT(problems(R"("../x")"), ElementsAre("1: /properties/requirements must not contain \"..\""));
+  EXPECT_THAT(problems("7"), testing::SizeIs(1));
+  EXPECT_THAT(problems("[]"), ElementsAre("1: /properties/requirements names nothing"));
+  EXPECT_THAT(problems(R"(["a\nb"])"), ElementsAre("1: /properties/requirements has an entry of several lines"));
+  EXPECT_THAT(
+      problems(R"(["a", "-e ."])"),
+      ElementsAre(HasSubstr("/properties/requirements cannot be used: line 2, '-e .', names files that nodes")));
+  EXPECT_THAT(problems("[\"" + std::string(65'536, 'a') + "\"]"), ElementsAre(HasSubstr("65537 bytes; 65536 are")));
+  EXPECT_THAT(problems(R"(["a"], "containerSettings": {"imageSourceRegistry": {"image": "i"}})"),
+              ElementsAre(HasSubstr("/properties/requirements is for jobs without containerSettings")));
+}
+
 TEST(errors, numbers_out_of_range_are_refused) {
   const auto problem = [](const std::string& number) {
     const auto parsed = parse_job(R"({"properties": {"nodeCount": )" + number +

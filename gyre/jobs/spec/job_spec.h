@@ -50,6 +50,14 @@ struct ContainerSettings {
   bool operator==(const ContainerSettings&) const = default;
 };
 
+/// Our own: what the job's Python needs, as pip reads it. Exactly one of the two.
+struct PythonRequirements {
+  std::string file;                ///< In the job's code; relative, without "..".
+  std::vector<std::string> lines;  ///< Or those of such a file.
+
+  bool operator==(const PythonRequirements&) const = default;
+};
+
 // The toolkit blocks. A process_count that is missing means one process per node. Command lines and arguments are
 // text for a shell, unless a comment says otherwise.
 
@@ -188,6 +196,8 @@ struct JobSpec {
   std::vector<EnvironmentVariable> environment_variables;  ///< In the file's order; a name occurs once, here or below.
   std::vector<SecretVariable> secrets;
   std::optional<ContainerSettings> container_settings;
+  /// Our own: each node makes a virtual environment of them, once (ADR 139). Not with container_settings.
+  std::optional<PythonRequirements> requirements;
   std::optional<std::string> job_preparation_command_line;  ///< A shell line, on every node before the job.
   std::chrono::seconds max_wall_clock_time = kDefaultMaxWallClockTime;
 

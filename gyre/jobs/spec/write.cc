@@ -293,6 +293,10 @@ Json to_json(const JobSpec& job, Secrets secrets) {
   if (!job.environment_variables.empty()) properties["environmentVariables"] = to_json(job.environment_variables);
   if (!job.secrets.empty()) properties["secrets"] = to_json(job.secrets, secrets);
   if (job.container_settings) properties["containerSettings"] = to_json(*job.container_settings, secrets);
+  if (job.requirements) {
+    properties["requirements"] =
+        job.requirements->file.empty() ? Json(job.requirements->lines) : Json(job.requirements->file);
+  }
   if (job.job_preparation_command_line) properties["jobPreparation"]["commandLine"] = *job.job_preparation_command_line;
   return properties;
 }

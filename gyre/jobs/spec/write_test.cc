@@ -51,6 +51,16 @@ JobSpec full_job(Toolkit toolkit) {
   return job;
 }
 
+TEST(write, requirements_come_back_in_either_form) {
+  for (const PythonRequirements& each :
+       {PythonRequirements{"a/requirements.txt", {}}, PythonRequirements{{}, {"numpy==2.1", "", "--no-index"}}}) {
+    JobSpec job = full_job(CustomToolkitSettings{"x"});
+    job.container_settings.reset();
+    job.requirements = each;
+    EXPECT_EQ(clean_job(nlohmann::json{{"properties", to_json(job, Secrets::kIncluded)}}.dump()), job);
+  }
+}
+
 std::vector<Toolkit> every_toolkit() {
   const PythonScript plain{"/x.py", {}};
   const PythonScript full{"/x.py", "/python"};

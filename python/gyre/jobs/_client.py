@@ -114,6 +114,7 @@ class Client:
         cluster: str | None = None,
         environment: Mapping[str, str] | None = None,
         code: str | os.PathLike[str] | None = None,
+        requirements: str | os.PathLike[str] | Sequence[str] | None = None,
         output: Sequence[str] = (),
     ) -> Job:
         """Queues a job: the properties of a job.json, the file (JSON), or a `command` that runs under `gyre run`
@@ -123,7 +124,9 @@ class Client:
         `cluster`, and if the job names none, it uses the only cluster of the workspace. `gpus_per_node`: only this job
         sees them; without a number it has its nodes' share. `cpus_per_node`, `memory_per_node` ("16gb"): what the job
         may use at most on each node. `code`: a folder; the job runs
-        in a copy of it on every node. .gyreignore, or else .gitignore, excludes files. `output`: patterns ("*.pt",
+        in a copy of it on every node. .gyreignore, or else .gitignore, excludes files. `requirements`:
+        a pip requirements file, or its lines; each node makes a virtual environment of them, which is kept for later
+        jobs. `output`: patterns ("*.pt",
         "results") of the files that the job writes there, to keep as output directory "work"."""
         if (job is None) == (command is None):
             raise InvalidArgumentError("submit() takes either a job or a command")
@@ -142,6 +145,12 @@ class Client:
             properties["cpusPerNode"] = cpus_per_node
         if memory_per_node is not None:
             properties["memoryPerNode"] = memory_per_node
+        if requirements is not None:
+            if isinstance(requirements, str | os.PathLike):
+                lines = Path(os.fspath(requirements)).read_text().splitlines()
+            else:
+                lines = list(requirements)
+            properties["requirements"] = lines
         if output:
             properties["outputFiles"] = [*properties.get("outputFiles", []), *output]
         if environment:

@@ -136,9 +136,9 @@ std::vector<std::string> LocalDriver::program_command(const NodePlace& node) con
                                       "--root",
                                       node_folder(node.id).string(),
                                       "--give-up-seconds",
-                                      std::to_string(options_.give_up.count()),
-                                      "--code-cache",
-                                      std::to_string(options_.code_cache_bytes)};
+                                      std::to_string(options_.give_up.count())};
+  command.insert(command.end(), {"--code-cache", std::to_string(options_.code_cache_bytes)});
+  command.insert(command.end(), {"--environment-cache", std::to_string(options_.environment_bytes)});
   if (::geteuid() == 0) command.insert(command.end(), {"--job-user", options_.job_user});
   return command;
 }

@@ -208,6 +208,7 @@ AttemptTask AttemptKeeper::task(AttemptTask::Kind kind, bool inside) const {
   task.gyre_program = options_.gyre_program;
   task.base = options_.base;
   task.grace = options_.grace;
+  task.environment_bytes = options_.environment_bytes;
   task.has_places = has_places_;
   task.links_on_mounts = options_.mounts == MountMethod::kLink;
   task.state = state_;

@@ -27,6 +27,7 @@ Json to_json(const AttemptTask& task) {
           {"has_places", task.has_places},
           {"links_on_mounts", task.links_on_mounts},
           {"code_descriptor", task.code_descriptor},
+          {"environment_bytes", task.environment_bytes},
           {"lines", task.lines},
           {"state", to_json(task.state)}};
 }
@@ -45,6 +46,8 @@ AttemptTask attempt_task_from_json(const Json& json) {
   task.has_places = fields.boolean("has_places");
   task.links_on_mounts = fields.boolean("links_on_mounts");
   task.code_descriptor = static_cast<int>(fields.integer("code_descriptor", -1, kMost));
+  task.environment_bytes =
+      static_cast<std::uint64_t>(fields.integer("environment_bytes", 0, std::numeric_limits<std::int64_t>::max()));
   for (const Json& line : fields.array("lines", kMostKeptLines)) task.lines.push_back(line.get<std::string>());
   task.state = saved_attempt_from_json(fields.at("state"), "the task's state");
   return task;

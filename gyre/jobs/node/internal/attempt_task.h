@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -49,9 +50,10 @@ struct AttemptTask {
   bool in_container = false;  ///< The process runs in the job's container, whose environment is beneath that of jobs.
   bool own_account = false;   ///< Only jobs run as this account, so that all it leaves is the job's.
   bool has_places = true;     ///< Folders and mounts are there; else only the end is left to do.
-  bool links_on_mounts = false;    ///< The mounts are symbolic links themselves.
-  int code_descriptor = -1;        ///< Of the archive of the job's code, open; negative: there is none.
-  std::vector<std::string> lines;  ///< For the job's log on the node, from before there was one.
+  bool links_on_mounts = false;         ///< The mounts are symbolic links themselves.
+  int code_descriptor = -1;             ///< Of the archive of the job's code, open; negative: there is none.
+  std::uint64_t environment_bytes = 0;  ///< As NodeOptions has it.
+  std::vector<std::string> lines;       ///< For the job's log on the node, from before there was one.
   SavedAttempt state;
 };
 

@@ -6,8 +6,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <exception>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
@@ -43,6 +46,16 @@ using Json = nlohmann::json;
 constexpr std::chrono::seconds kLongestCleanUp{20};
 /// How long a node may wait for the news that the last worker of another node has ended.
 constexpr std::chrono::seconds kLongestNews{3};
+constexpr std::uint64_t kEndOfLog = std::uint64_t{64} << 10;
+
+/// Its last kEndOfLog bytes; empty where it cannot be read.
+std::string end_of_file(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::uint64_t length = length_of(path);
+  file.seekg(static_cast<std::streamoff>(length > kEndOfLog ? length - kEndOfLog : 0));
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
 constexpr fs::perms kReadableByAll =
     fs::perms::owner_read | fs::perms::owner_write | fs::perms::group_read | fs::perms::others_read;
 
@@ -80,8 +93,10 @@ void NodeRun::go() {
 }
 
 AttemptEnds NodeRun::run_steps() {
+  find_environment();
   if (journal_.state().step == Step::kPreparing) {
     unpack_code();
+    make_environment();
     run_preparation();
     find_facts();
   }
@@ -92,7 +107,9 @@ AttemptEnds NodeRun::run_steps() {
 
 JobEnvironment NodeRun::environment_of(const Variables& of_process) const {
   const Variables base = base_variables(task_.base, task_.gyre_program, order(), folders_);
-  return job_environment(order(), folders_, base, of_process);
+  JobEnvironment environment = job_environment(order(), folders_, base, of_process);
+  if (environment_ && environment_->fd() >= 0) environment_->enter(environment.variables);
+  return environment;
 }
 
 Started NodeRun::started_process(const std::string& line, bool rank, const Variables& environment) const {
@@ -178,6 +195,53 @@ void NodeRun::unpack_code() {
   if (task_.code_descriptor < 0 || fs::exists(folder)) return;
   node::unpack_code(task_.code_descriptor, order().code_sha256, folder);
   journal_.log("the job's code is unpacked");
+}
+
+AttemptEnds NodeRun::unusable_environment(const std::string& why) const {
+  const std::string& node = order().here().id;
+  return {1, resources::ResourceError{resources::error_code::kPreparationFailed,
+                                      fmt::format("node {} cannot make the job's environment: {}", node, why),
+                                      {{"node", node}}}};
+}
+
+void NodeRun::find_environment() {
+  if (!order().job.requirements) return;
+  try {
+    const std::string text = requirements_of(order().job, task_.code_descriptor);
+    environment_.emplace(environments_of_account(), text);
+    if (journal_.state().step > Step::kPreparing) environment_->hold();
+    write_file_atomically(folders_.requirements(), as_bytes(text));
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kNotFound && error.code() != ErrorCode::kInvalidArgument) throw;
+    throw unusable_environment(error.what());
+  }
+}
+
+void NodeRun::make_environment() {
+  if (!environment_) return;
+  if (!environment_->is_whole()) {
+    journal_.note(fmt::format("node {}: makes the job's environment, or waits for another job that makes it: {}",
+                              order().here().id, environment_->folder().string()));
+  }
+  const std::string log = environment_log("stderr", order());
+  const std::string line = environment_->line_that_makes_it(folders_.requirements(), task_.gyre_program);
+  const Variables variables = environment_of({}).variables;
+  // Somebody may remove it between its making and our having it, to make room.
+  do {
+    ProcessSet set(task_, journal_, commands_, folders_.socket("env"));
+    set.add(started_process(line, false, variables),
+            {log_folder_ + "/" + environment_log("stdout", order()), log_folder_ + "/" + log});
+    const auto ended = set.run(launch_specification(set.processes(), folders_.socket("env"), "/"));
+    if (ended.stopped) throw stopped();
+    release_set(folders_.socket("env"));
+    if (ended.exit_code == 0) continue;
+    const AttemptEnds end = unusable_environment(fmt::format(
+        "{} (exit code {}); its output: {}", words_of_pip(end_of_file(log_folder_ + "/" + log)), ended.exit_code, log));
+    if (end.error->message.find("No space left on device") == std::string::npos) throw end;
+    throw Error(ErrorCode::kResourceExhausted, end.error->message);
+  } while (!environment_->hold());
+  journal_.log("the job's environment is there");
+  environment_->make_room(task_.environment_bytes);
 }
 
 void NodeRun::run_preparation() {
@@ -297,6 +361,7 @@ ProcessSet::Ended NodeRun::run_plan(const NodePlan& plan, const std::vector<Node
   ProcessSet set(task_, journal_, commands_, socket);
   const metrics::JobFileOrder kept = metrics_order(set);
   set.count_metrics(kept.path);
+  if (environment_) set.keep_open(environment_->fd());
   for (const ProcessPlan& process : plan.processes) {
     JobEnvironment environment = environment_of(process.variables);
     for (const auto& sentence : unset_names("the command line", process.shell_line, environment.variables)) {

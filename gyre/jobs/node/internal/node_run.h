@@ -11,6 +11,7 @@
 #include "gyre/jobs/node/internal/job_commands.h"
 #include "gyre/jobs/node/internal/node_probe.h"
 #include "gyre/jobs/node/internal/process_set.h"
+#include "gyre/jobs/node/internal/python_environment.h"
 #include "gyre/jobs/node/job_environment.h"
 #include "gyre/metrics/job_file.h"
 
@@ -35,6 +36,10 @@ class NodeRun {
   void make_places();
   void make_place(const std::string& what, const std::string& folder) const;
   void unpack_code();
+  /// Of a job that has requirements.
+  void find_environment();
+  void make_environment();
+  AttemptEnds unusable_environment(const std::string& why) const;
   void run_preparation();
   void find_facts();
   void wait_for_others();
@@ -64,6 +69,7 @@ class NodeRun {
   AttemptJournal journal_;
   std::string log_folder_;
   std::optional<PortLease> ports_;
+  std::optional<PythonEnvironment> environment_;
   bool begun_;  ///< The job's processes have.
 };
 

@@ -78,7 +78,7 @@ LaunchedSet ProcessSet::start_or_find(const Json& specification) {
     case LaunchState::kAbsent:
     case LaunchState::kStarting: break;
   }
-  return LaunchedSet::start(attempt_program(task_.gyre_program), specification, task_.base, socket_);
+  return LaunchedSet::start(attempt_program(task_.gyre_program), specification, task_.base, socket_, kept_open_);
 }
 
 ProcessSet::Streams ProcessSet::open_logs() const {

@@ -19,7 +19,7 @@
 namespace gyre::jobs::node::internal {
 
 /// The sets of a job, by the names of their sockets.
-inline constexpr std::array kSetsOfJob = {"prep", "ranks", "shell"};
+inline constexpr std::array kSetsOfJob = {"env", "prep", "ranks", "shell"};
 
 /// Where the output of a process goes.
 struct LogFiles {
@@ -52,6 +52,8 @@ class ProcessSet {
   std::vector<Started>& processes() { return processes_; }
   /// Its launcher, or one that its processes start, keeps their metrics in `file`, which counts with the logs.
   void count_metrics(std::filesystem::path file) { metrics_ = std::move(file); }
+  /// Its launcher keeps a copy of this descriptor as long as it lives.
+  void keep_open(int descriptor) { kept_open_.push_back(descriptor); }
   /// This node's part of what the logs of the job may have; 0: any number.
   std::uint64_t most_log_bytes() const;
 
@@ -84,6 +86,7 @@ class ProcessSet {
   std::vector<Started> processes_;
   std::vector<LogFiles> logs_;
   std::filesystem::path metrics_;
+  std::vector<int> kept_open_;
   std::vector<bool> servers_;
   std::size_t first_rank_ = 0;
   std::size_t succeeded_ = 0;  ///< Of those that are no servers.

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cctype>
 #include <chrono>
 #include <cmath>
@@ -17,6 +18,7 @@
 #include "gyre/jobs/spec/internal/toolkit_readers.h"
 #include "gyre/jobs/spec/internal/value_readers.h"
 #include "gyre/jobs/spec/parse.h"
+#include "gyre/jobs/spec/requirements.h"
 
 namespace gyre::jobs::spec {
 
@@ -190,6 +192,31 @@ std::optional<ContainerSettings> read_container(ObjectReader& properties) {
   return container;
 }
 
+/// Our own, for all toolkits and versions: a file of the job's code, or the lines of one.
+std::optional<PythonRequirements> read_requirements(ObjectReader& properties) {
+  constexpr std::string_view kName = "requirements";
+  const Value* value = properties.value(kName);
+  if (value == nullptr || value->kind == Value::Kind::kNull) return std::nullopt;
+  PythonRequirements requirements;
+  if (value->kind != Value::Kind::kList) {
+    const std::string file = properties.required_text(kName);
+    if (file.starts_with('/'))
+      properties.error(kName, "names a file of the job's code (--code), and must be a path in there");
+    requirements.file = relative_path(properties, kName, file);
+    return requirements;
+  }
+  requirements.lines = properties.texts(kName);
+  const std::string text = requirements_text(requirements.lines);
+  if (requirements.lines.empty()) properties.error(kName, "names nothing");
+  const auto has_end = [](const std::string& line) { return line.find_first_of("\n\r") != std::string::npos; };
+  if (std::ranges::any_of(requirements.lines, has_end)) properties.error(kName, "has an entry of several lines");
+  if (text.size() > kMostRequirementsBytes) {
+    properties.error(kName, fmt::format("has {} bytes; {} are the limit", text.size(), kMostRequirementsBytes));
+  }
+  if (const auto refusal = refusal_of_requirements(text)) properties.error(kName, "cannot be used: " + *refusal);
+  return requirements;
+}
+
 std::chrono::seconds read_max_wall_clock_time(ObjectReader& properties) {
   constexpr std::string_view kName = "maxWallClockTime";
   auto constraints = properties.object("constraints");
@@ -240,6 +267,11 @@ JobSpec read_job(ObjectReader& properties) {
   job.mount_volumes = read_mount_volumes(properties);
   read_variables(properties, job.environment_variables, job.secrets);
   job.container_settings = read_container(properties);
+  job.requirements = read_requirements(properties);
+  if (job.requirements && job.container_settings) {
+    properties.error("requirements",
+                     "is for jobs without containerSettings; in a container, install packages in jobPreparation");
+  }
   job.job_preparation_command_line = read_preparation(properties);
   job.max_wall_clock_time = read_max_wall_clock_time(properties);
   accept_the_rest(properties);
