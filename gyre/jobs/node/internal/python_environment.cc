@@ -74,7 +74,7 @@ UniqueFd open_lock(const fs::path& lock) {
   return UniqueFd(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
 }
 
-void make_own_folder(const fs::path& folder) {
+void make_folder_of_account(const fs::path& folder) {
   if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
     throw system_error(fmt::format("cannot make {}", folder.string()), errno);
   }
@@ -149,7 +149,7 @@ std::string requirements_of(const spec::JobSpec& job, int code) {
 
 PythonEnvironment::PythonEnvironment(fs::path all, const std::string& requirements)
     : all_(std::move(all)), folder_(all_ / hex(sha256(as_bytes(requirements))).substr(0, kDigits)) {
-  make_own_folder(all_);
+  make_folder_of_account(all_);
 }
 
 fs::path PythonEnvironment::lock_of(const fs::path& folder) const { return folder.string() + ".lock"; }
