@@ -1,7 +1,7 @@
 """The C++ half of ./dev lint, over the compile commands of the `lint` preset (Clang).
 
-compile: builds our objects that do without libtorch, so that Clang's warnings and its thread-safety analysis, which are
-         errors, see every line. Ninja and ccache make the second run cheap.
+compile: has Clang look at our objects that do without libtorch, so that its warnings and its thread-safety analysis,
+         which are errors, see every line (tools/dev/clang_check_only). Ninja makes the second run cheap.
 tidy:    clang-tidy, without precompiled headers, over the files that changed since the base commit (--all: over
          everything). A file whose text, headers, command and rules are those of its last clean run is not run again.
 """
