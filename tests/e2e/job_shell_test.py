@@ -55,7 +55,7 @@ def is_gone(pid: int) -> bool:
     """A zombie has ended too; whoever has adopted it has not looked yet."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return True
 
 
