@@ -83,6 +83,7 @@ JobSpec job_that_fetches(const jobs::spec::ContainerSettings& image, const std::
   job.container_settings = image;
   job.container_settings->read_bashrc = false;
   job.container_settings->shm_size.reset();
+  job.container_settings->build.reset();  // What it begins with is fetched.
   job.toolkit = jobs::spec::CustomToolkitSettings{":"};
   job.std_out_err_path_prefix = jobs::spec::kLogsOnTheNode;
   return job;
@@ -97,6 +98,9 @@ int pull(const Pull& options, const Environment& environment) {
                                 : spec_of_job(session, options.what.find(session, environment));
   if (!given.container_settings) {
     throw UsageError(fmt::format("{} has no containerSettings, and so no image", options.what.job));
+  }
+  if (given.container_settings->image.empty()) {
+    throw UsageError(fmt::format("the image of {} is built, by the first job that needs it", options.what.job));
   }
   const std::string cluster = options.cluster.empty() ? given.cluster_id : options.cluster;
   if (cluster.empty()) throw UsageError(fmt::format("{} names no cluster; name one (-c NAME)", options.what.job));

@@ -90,8 +90,13 @@ std::string shown_image(const Json& job) {
   const std::string registry = "/properties/containerSettings/imageSourceRegistry";
   const std::string server = text_at(job, registry + "/serverUrl");
   const std::string digest = text_at(job, registry + "/digest");
-  return fmt::format("{}{}{}{}{}", server, server.empty() ? "" : "/", text_at(job, registry + "/image"),
-                     digest.empty() ? "" : "@", digest);
+  const std::string image = text_at(job, registry + "/image");
+  const Json::json_pointer build("/properties/containerSettings/build");
+  if (image.empty() && job.contains(build)) {
+    return "built from " + text_at(job, "/properties/containerSettings/build/dockerfile");
+  }
+  return fmt::format("{}{}{}{}{}{}", server, server.empty() ? "" : "/", image, digest.empty() ? "" : "@", digest,
+                     job.contains(build) ? ", with its requirements" : "");
 }
 
 Json follow_events(Session& session, const JobName& job, const std::function<void(const std::string&)>& say) {

@@ -195,14 +195,17 @@ std::optional<JobSpec> JobSubmit::spec_of_file(const std::vector<std::string>& e
   return parsed.spec;
 }
 
-void JobSubmit::check_requirements(const JobSpec& spec) const {
-  if (!spec.requirements || spec.requirements->file.empty()) return;
-  const std::string& file = spec.requirements->file;
-  if (code_.empty()) {
-    throw UsageError(
-        fmt::format("the job's requirements are the file {} of its code; give its folder with --code DIR", file));
+void JobSubmit::check_code(const JobSpec& spec) const {
+  for (const std::string& file : jobs::spec::files_of_code(spec)) {
+    if (code_.empty()) {
+      throw UsageError(fmt::format("the job names {}, a file of its code; give its folder with --code DIR", file));
+    }
+    const std::filesystem::path path = std::filesystem::path(code_) / file;
+    if (!std::filesystem::is_regular_file(path)) {
+      throw UsageError(fmt::format("the job names {}, and there is no file {}", file, path.string()));
+    }
+    if (spec.requirements) static_cast<void>(read_requirements(path.string(), "requirements"));
   }
-  static_cast<void>(read_requirements((std::filesystem::path(code_) / file).string(), "requirements"));
 }
 
 void JobSubmit::apply_options(JobSpec& spec, const std::vector<std::string>& environment) const {
@@ -268,7 +271,7 @@ int JobSubmit::run(const std::vector<std::string>& environment) {
   if (!read) return kUnusableExitCode;
   JobSpec& spec = *read;
   apply_options(spec, environment);
-  check_requirements(spec);
+  check_code(spec);
   check_name(name_, "--name");
   check_name(experiment_, "--experiment");
   if (!follow_) return submit(spec, environment);

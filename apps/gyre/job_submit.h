@@ -28,7 +28,7 @@ class JobSubmit {
   /// Nothing where the file is wrong; its problems were shown.
   std::optional<jobs::spec::JobSpec> spec_of_file(const std::vector<std::string>& environment) const;
   void add_resource_options();
-  void check_requirements(const jobs::spec::JobSpec& spec) const;
+  void check_code(const jobs::spec::JobSpec& spec) const;
   void apply_options(jobs::spec::JobSpec& spec, const std::vector<std::string>& environment) const;
   std::string cluster_of(jobs::client::Session& session, const jobs::spec::JobSpec& spec,
                          const std::string& workspace) const;

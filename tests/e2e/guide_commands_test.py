@@ -72,6 +72,9 @@ ELSEWHERE = {
     "e2e/containers_test.py::test_a_private_registry_gives_its_image_to_whoever_has_the_password": (
         "gyre image pull job.json -c pool",
     ),
+    "e2e/images_test.py::test_a_dockerfile_is_built_once_for_what_it_reads": (
+        "gyre job submit job.json --code . -c pool",
+    ),
     "e2e/page_service_test.py::test_the_page_of_a_job_server": (
         "gyre page",
         "gyre page --server https://login:7710#FINGERPRINT --port 8100",

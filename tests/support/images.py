@@ -29,7 +29,9 @@ def files_of_packages(names: Iterable[str]) -> list[Path]:
 
 
 def busybox_files(
-    extra: dict[str, str] | None = None, programs: Sequence[Path] = (), packages: Sequence[str] = ()
+    extra: dict[str, str | bytes] | dict[str, str] | None = None,
+    programs: Sequence[Path] = (),
+    packages: Sequence[str] = (),
 ) -> bytes:
     """A root file system, as a tar archive: busybox, files with these contents, and programs of this machine with
     their libraries, or whole packages, of which those of all files' libraries that lie elsewhere come along."""
@@ -54,10 +56,11 @@ def busybox_files(
             tar.addfile(entry)
         texts = {"etc/passwd": "root:x:0:0:root:/root:/bin/sh\n", "etc/group": "root:x:0:\n", **(extra or {})}
         for name, text in texts.items():
+            content = text.encode() if isinstance(text, str) else text
             entry = tarfile.TarInfo(name)
-            entry.size = len(text.encode())
-            entry.mode = 0o755 if text.startswith("#!") else 0o644
-            tar.addfile(entry, io.BytesIO(text.encode()))
+            entry.size = len(content)
+            entry.mode = 0o755 if content.startswith(b"#!") else 0o644
+            tar.addfile(entry, io.BytesIO(content))
     return archive.getvalue()
 
 

@@ -54,6 +54,21 @@ struct Container {
   std::map<std::string, std::string> environment;  ///< Added to the image's.
 };
 
+/// What an image is made of.
+struct ImageBuild {
+  std::string name;                ///< kBuiltImages, and what tells it from others.
+  std::string dockerfile;          ///< Dockerfile::text(), with ids for images that this machine has.
+  std::vector<std::string> bases;  ///< These ids.
+  std::filesystem::path context;   ///< A folder in which nobody but us writes.
+  /// As in Container: its programs have the rights of a container's, and no others.
+  UserId root;
+  std::optional<int> cores{};
+  std::optional<std::uint64_t> memory_bytes{};
+};
+
+/// The names of images that were built here for jobs begin so. No job can name one.
+inline constexpr const char* kBuiltImages = "localhost/gyre-built:";
+
 /// Asked while something takes long: whether to give it up. `wake_fd` becomes readable when the answer may change.
 struct Interruption {
   std::function<bool()> wanted;
@@ -74,6 +89,12 @@ class ContainerRuntime {
   /// Error(kUnsupported): it is for other machines; Error(kResourceExhausted): the disk is full; Error(kAborted): it
   /// was given up; Error(kIo).
   virtual Image fetch(const ImageName& name, const Interruption& interruption) = 0;
+  /// One that build() has made; nothing: it is not there.
+  virtual std::optional<Image> built(const std::string& name) = 0;
+  /// Makes it, unless it is there. If another process makes it, waits for that. `output`: what its programs have said,
+  /// if one has failed. Error(kInvalidArgument): the Dockerfile does not work; as fetch().
+  virtual Image build(const ImageBuild& build, const Interruption& interruption,
+                      const std::function<void(const std::string&)>& output) = 0;
   /// Returns once the first process runs. The container removes itself when that ends. Error(kIo …).
   virtual void start(const Container& container) = 0;
   virtual bool runs(const std::string& name) = 0;

@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -19,6 +21,8 @@
 #include "gyre/base/clock.h"
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
+#include "gyre/cli/table.h"
+#include "gyre/jobs/containers/internal/contained_processes.h"
 #include "gyre/jobs/containers/internal/podman_commands.h"
 #include "gyre/jobs/containers/internal/podman_words.h"
 #include "gyre/jobs/containers/internal/program_run.h"
@@ -79,6 +83,29 @@ class CredentialsFile {
   std::string path_;
 };
 
+/// Of one account, by whatever part of its name.
+bool is_built(std::string_view full_name) {
+  return full_name.starts_with(std::string_view(kBuiltImages).substr(0, std::string_view(kBuiltImages).size() - 1));
+}
+
+/// One process builds an image, and others wait for it.
+class BuildLock {
+ public:
+  BuildLock(const fs::path& file, const Interruption& interruption)
+      : file_(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)) {
+    if (!file_) throw system_error(fmt::format("cannot open {}", file.string()), errno);
+    constexpr int kPauseMs = 200;
+    while (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
+      if (interruption.wanted && interruption.wanted()) throw Error(ErrorCode::kAborted, "the build was given up");
+      pollfd wake{.fd = interruption.wake_fd, .events = POLLIN, .revents = 0};
+      ::poll(&wake, 1, kPauseMs);
+    }
+  }
+
+ private:
+  UniqueFd file_;
+};
+
 }  // namespace
 
 struct Podman::Outcome : internal::ProgramOutput {};
@@ -115,15 +142,19 @@ void Podman::prepare() {
   write_file_atomically(state_ / "containers.conf", as_bytes(internal::settings_file(limits_of_ours(), runc)));
 }
 
-Podman::Outcome Podman::call(const std::vector<std::string>& arguments, const Interruption& interruption) {
+std::string Podman::shared_images() const {
   const std::string images = fs::path(kImagesOfMachine) / "overlay-images";
-  std::vector<std::string> argv =
-      internal::storage_arguments(storage_, state_, ::access(images.c_str(), R_OK) == 0 ? kImagesOfMachine : "");
+  return ::access(images.c_str(), R_OK) == 0 ? kImagesOfMachine : "";
+}
+
+Podman::Outcome Podman::call(const std::vector<std::string>& arguments, const Interruption& interruption,
+                             const std::function<bool(pid_t)>& end) {
+  std::vector<std::string> argv = internal::storage_arguments(storage_, state_, shared_images());
   argv.insert(argv.begin(), "podman");
   argv.insert(argv.end(), arguments.begin(), arguments.end());
-  const bool fetches = arguments.front() == "pull";
+  const bool fetches = arguments.front() == "pull" || arguments.front() == "build";
   const Deadline deadline = Deadline::after(fetches ? std::chrono::minutes(kLongestFetch) : kLongestCall);
-  return {internal::run_program(argv, environment_, deadline, interruption)};
+  return {internal::run_program(argv, environment_, deadline, interruption, end)};
 }
 
 Image Podman::inspect(const std::string& image, const std::string& shown) {
@@ -140,6 +171,7 @@ Image Podman::inspect(const std::string& image, const std::string& shown) {
 Image Podman::local_image(const ImageName& name) {
   if (!name.server.empty() || !name.digest.empty()) return {};
   const std::string local = name.image.starts_with("localhost/") ? name.image : "localhost/" + name.image;
+  if (is_built(local)) return {};
   Image own = inspect(local, local);
   own.digest.clear();
   return own;
@@ -177,6 +209,7 @@ std::optional<std::string> Podman::digest_of(const ImageName& name) {
 Image Podman::fetch(const ImageName& name, const Interruption& interruption) {
   if (Image own = local_image(name); !own.id.empty()) return own;
   const std::string full = internal::full_name(name);
+  if (is_built(full)) throw Error(ErrorCode::kNotFound, fmt::format("{} is an image of one job's nodes alone", full));
   const CredentialsFile credentials(state_, name);
   const std::string place = internal::with_digest(full, name.digest);
   const Outcome fetched = call(internal::pull_arguments(place, credentials.path()), interruption);
@@ -186,6 +219,58 @@ Image Podman::fetch(const ImageName& name, const Interruption& interruption) {
   if (image.id.empty()) throw Error(ErrorCode::kIo, fmt::format("podman has lost the image {}", full));
   if (!name.digest.empty()) image.digest = name.digest;  // Of an index it is another than its image's here.
   return image;
+}
+
+std::optional<Image> Podman::built(const std::string& name) {
+  Image image = inspect(name, name);
+  if (image.id.empty()) return std::nullopt;
+  image.digest.clear();
+  return image;
+}
+
+/// They would run unseen.
+void Podman::refuse_triggers(const std::string& image) {
+  internal::ProgramOutput found;
+  try {
+    found = internal::run_program(internal::configuration_arguments(storage_, state_, shared_images(), image),
+                                  environment_, Deadline::after(kLongestCall), {});
+  } catch (const SpawnError&) {
+    throw Error(ErrorCode::kUnsupported,
+                "this machine has no skopeo, which looks into the images of FROM (`apt-get install skopeo`)");
+  }
+  if (!found.status.success()) {
+    throw Error(ErrorCode::kIo, fmt::format("skopeo cannot read an image of FROM: {}", cli::printable(found.error)));
+  }
+  if (!internal::has_triggers(found.out)) return;
+  throw Error(ErrorCode::kInvalidArgument, "an image of FROM has ONBUILD instructions, which are not supported");
+}
+
+Image Podman::build(const ImageBuild& build, const Interruption& interruption,
+                    const std::function<void(const std::string&)>& output) {
+  constexpr std::size_t kMostLines = 100;
+  const std::string key = build.name.substr(build.name.rfind(':') + 1);
+  const BuildLock lock(state_ / fmt::format("build-{}.lock", key), interruption);
+  if (auto image = built(build.name)) return *std::move(image);
+  for (const std::string& base : build.bases) refuse_triggers(base);
+  const fs::path file = state_ / fmt::format("build-{}.dockerfile", key);
+  write_file_atomically(file, as_bytes(build.dockerfile));
+  // Podman does not end the program of a RUN with itself; when that dies, it cleans up and ends.
+  std::optional<Deadline> limit;
+  const Outcome made = call(internal::build_arguments(build, file), interruption, [&](pid_t podman) {
+    if (!limit) limit = Deadline::after(kLongestCall);
+    internal::kill_contained(podman);
+    return limit->passed();
+  });
+  if (limit) throw Error(ErrorCode::kAborted, "the build was given up");
+  std::error_code ignored;
+  fs::remove(file, ignored);
+  if (!made.status.success()) {
+    output(internal::last_lines(made.out, kMostLines) + "\n" + internal::last_lines(made.error, kMostLines));
+    throw internal::build_error(made.out, made.error);
+  }
+  auto image = built(build.name);
+  if (!image) throw Error(ErrorCode::kIo, "podman has lost the image that it has built");
+  return *std::move(image);
 }
 
 void Podman::start(const Container& container) {

@@ -16,6 +16,9 @@ class Podman final : public ContainerRuntime {
 
   std::optional<std::string> digest_of(const ImageName& name) override;
   Image fetch(const ImageName& name, const Interruption& interruption) override;
+  std::optional<Image> built(const std::string& name) override;
+  Image build(const ImageBuild& build, const Interruption& interruption,
+              const std::function<void(const std::string&)>& output) override;
   void start(const Container& container) override;
   bool runs(const std::string& name) override;
   std::optional<pid_t> process_of(const std::string& name) override;
@@ -26,7 +29,11 @@ class Podman final : public ContainerRuntime {
   struct Outcome;
   /// Settings and folders, once.
   void prepare();
-  Outcome call(const std::vector<std::string>& arguments, const Interruption& interruption = {});
+  Outcome call(const std::vector<std::string>& arguments, const Interruption& interruption = {},
+               const std::function<bool(pid_t)>& end = {});
+  /// Podman's own storage, if there is one; empty: there is none.
+  std::string shared_images() const;
+  void refuse_triggers(const std::string& image);
   Image inspect(const std::string& image, const std::string& shown);
   /// One that was built or loaded here, which no registry has; without an id: there is none.
   Image local_image(const ImageName& name);

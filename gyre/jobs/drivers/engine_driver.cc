@@ -446,6 +446,7 @@ void EngineDriver::check(const spec::ClusterSpec& /*cluster*/) const {
 std::optional<std::string> EngineDriver::image_digest(const spec::JobSpec& job,
                                                       const spec::ClusterSpec& cluster) const {
   if (!job.container_settings || cluster.gyre.containers != spec::Containers::kContainer) return std::nullopt;
+  if (job.container_settings->image.empty()) return std::nullopt;  // A Dockerfile names others.
   const std::vector<std::string> environment =
       containers::runtime_environment(node::as_entries(work_->options().environment));
   return containers::digest_in_registry(node::image_of(*job.container_settings), work_->options().folder, environment);

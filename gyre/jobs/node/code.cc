@@ -6,9 +6,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <span>
 
+#include "gyre/base/bytes.h"
 #include "gyre/base/checksum.h"
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
@@ -177,6 +179,31 @@ void check_code(int archive, const CodeLimits& limits) {
     outline.add(entry);
     if (outline.size() > limits.entries) refuse_size(limits);  // Folders that only longer names have, too.
   });
+}
+
+std::string digest_of_code(int archive, std::optional<std::vector<std::string>> paths) {
+  const MappedFile file(archive);
+  const auto is_below = [](const std::string& path, const std::string& folder) {
+    return path == folder || path == folder + "/" || path.starts_with(folder + "/");
+  };
+  for_each_entry(file.bytes(), {}, [&](const TarEntry& entry) {
+    if (!paths || entry.kind != TarEntry::Kind::kLink) return;
+    const std::string link = fs::path(entry.path).lexically_normal().string();
+    const auto leads_away = [&](const std::string& each) { return is_below(link, each) || is_below(each, link); };
+    if (std::ranges::any_of(*paths, leads_away)) paths.reset();
+  });
+  std::vector<std::string> lines;
+  for_each_entry(file.bytes(), {}, [&](const TarEntry& entry) {
+    const std::string path = fs::path(entry.path).lexically_normal().string();
+    if (paths && std::ranges::none_of(*paths, [&](const std::string& each) { return is_below(path, each); })) return;
+    // Ends of texts are told by zeros, which none has in it.
+    lines.push_back(fmt::format("{}{}{}{}{}{}{}", static_cast<int>(entry.kind), entry.executable ? 'x' : '-', path,
+                                '\0', entry.link, '\0', hex(sha256(entry.content))));
+  });
+  std::ranges::sort(lines);
+  std::string whole;
+  for (const std::string& line : lines) whole += line;
+  return hex(sha256(as_bytes(whole)));
 }
 
 CodeContent::CodeContent(int archive) {

@@ -3,9 +3,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 namespace gyre::jobs::node {
 
@@ -27,6 +29,10 @@ void unpack_code(int archive, const std::string& sha256, const std::filesystem::
 /// Whether unpack_code() can unpack it: by its entries alone, without writing anything. Errors as those of
 /// unpack_code().
 void check_code(int archive, const CodeLimits& limits = {});
+
+/// Of those entries of the archive that are `paths`, or lie below one; missing, or where links lead elsewhere: of all.
+/// Two archives have the same if their entries there do. Error(kIo, kCorruptData).
+std::string digest_of_code(int archive, std::optional<std::vector<std::string>> paths);
 
 /// The files and links of an archive that was unpacked, to compare with what a job has made of them.
 class CodeContent {

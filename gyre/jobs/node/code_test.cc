@@ -143,6 +143,27 @@ TEST_F(Code, there_are_limits) {
   EXPECT_THAT(refusal(archive, {.entries = 1}), HasSubstr("more than 1 entries"));
 }
 
+// What an image is built of: it is built anew when that changes, and only then.
+TEST_F(Code, a_digest_of_some_paths_tells_their_contents_and_those_behind_links_alone) {
+  const std::vector<Part> parts = {
+      {"a/x", '0', "1"}, {"ab", '0', "2"}, {"train.py", '0', "3"}, {"link", '2', "", "ab"}};
+  const auto digest = [&](const std::optional<std::vector<std::string>>& paths, std::size_t changed = 9) {
+    std::vector<Part> copy = parts;
+    if (changed < copy.size()) copy[changed].content = "other";
+    std::ofstream(folder_ / "code.tar", std::ios::binary) << tar_of(copy);
+    return digest_of_code(opened().get(), paths);
+  };
+  using Paths = std::vector<std::string>;
+  EXPECT_EQ(digest(Paths{"a"}, 1), digest(Paths{"a"}));
+  EXPECT_EQ(digest(Paths{"a"}, 2), digest(Paths{"a"}));
+  EXPECT_NE(digest(Paths{"a"}, 0), digest(Paths{"a"}));
+  EXPECT_NE(digest(Paths{"a/x"}, 0), digest(Paths{"a/x"}));
+  EXPECT_NE(digest(Paths{"a"}), digest(Paths{"ab"}));
+  EXPECT_NE(digest(std::nullopt, 2), digest(std::nullopt));
+  EXPECT_NE(digest(Paths{"link"}, 1), digest(Paths{"link"}));
+  EXPECT_NE(digest(Paths{"link/y"}, 1), digest(Paths{"link/y"}));
+}
+
 // A node noticed them, and the job failed where the submission should have been refused.
 TEST_F(Code, a_check_refuses_what_cannot_be_unpacked_and_writes_nothing) {
   const auto problem_of = [&](const std::string& archive, const CodeLimits& limits = {}) -> std::string {

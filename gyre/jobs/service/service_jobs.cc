@@ -40,9 +40,11 @@ void check_container(const spec::JobSpec& job, const spec::ClusterSpec& cluster,
                      fmt::format("the job cannot run on cluster '{}': {}", name, *why));
 }
 
-void check_requirements(const spec::JobSpec& job, const std::string& code) {
-  if (!job.requirements || job.requirements->file.empty() || !code.empty()) return;
-  throw ServiceError(ServiceError::Kind::kInvalid, "CodeNotFound", "requirements name a file of code that is missing");
+void check_code_is_there(const spec::JobSpec& job, const std::string& code) {
+  const std::vector<std::string> files = spec::files_of_code(job);
+  if (files.empty() || !code.empty()) return;
+  throw ServiceError(ServiceError::Kind::kInvalid, "CodeNotFound",
+                     fmt::format("the job names {}, a file of its code, and comes without code", files.front()));
 }
 
 /// New jobs need little. What they leave is for the jobs that the service has.
@@ -270,7 +272,7 @@ resources::Created<resources::Job> Service::submit(const resources::JobName& nam
     check_share_of_queue(work_->options, ledger.catalog, submission.sender);
     check_node_count(job, *its_cluster.spec, cluster.name);
     check_container(job, *its_cluster.spec, cluster.name);
-    check_requirements(job, submission.code);
+    check_code_is_there(job, submission.code);
     check_places(job, *its_cluster.spec, cluster.name);
     check_resources(work_->dispatcher, job, *its_cluster.spec, cluster.name);
     const catalog::Job made = ledger.catalog.jobs().create({.experiment = experiment.id,

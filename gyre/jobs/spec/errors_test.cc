@@ -145,6 +145,27 @@ TEST(errors, requirements_that_no_node_can_use_are_refused) {
               ElementsAre(HasSubstr("/properties/requirements is for jobs without containerSettings")));
 }
 
+TEST(errors, a_build_of_an_image_is_one_of_two) {
+  const auto problems = [](const std::string& container) {
+    return problems_of(parse_job(job_file("\"containerSettings\": {" + container + "}")));
+  };
+  const std::string image = R"("imageSourceRegistry": {"image": "python:3"}, )";
+  EXPECT_THAT(problems(R"("build": {"dockerfile": "docker/Dockerfile"})"), testing::IsEmpty());
+  EXPECT_THAT(problems(image + R"("build": {"dockerfile": "Dockerfile"})"), testing::IsEmpty());
+  EXPECT_THAT(problems(image + R"("build": {"requirements": ["numpy"]})"), testing::IsEmpty());
+  EXPECT_THAT(
+      problems(R"("build": {"requirements": "requirements.txt"})"),
+      ElementsAre(HasSubstr("/properties/containerSettings/imageSourceRegistry is missing: it names the image")));
+  EXPECT_THAT(problems(image + R"("build": {"requirements": ["-e ."]})"),
+              ElementsAre(HasSubstr("/properties/containerSettings/build/requirements cannot be used: line 1")));
+  EXPECT_THAT(problems(image + R"("build": {"requirements": ["a"], "dockerfile": "b"})"),
+              ElementsAre(HasSubstr("/properties/containerSettings/build/dockerfile and requirements exclude")));
+  EXPECT_THAT(problems(R"("build": {})"), ElementsAre("1: /properties/containerSettings/build/dockerfile is missing"));
+  EXPECT_THAT(problems(R"("build": {"dockerfile": "/etc/x"})"),
+              ElementsAre(HasSubstr("/properties/containerSettings/build/dockerfile names a file of the job's code")));
+  EXPECT_THAT(problems(""), ElementsAre(HasSubstr("/properties/containerSettings/imageSourceRegistry is missing")));
+}
+
 TEST(errors, numbers_out_of_range_are_refused) {
   const auto problem = [](const std::string& number) {
     const auto parsed = parse_job(R"({"properties": {"nodeCount": )" + number +

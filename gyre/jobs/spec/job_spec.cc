@@ -15,6 +15,23 @@ struct Overloaded : Visitors... {
 
 }  // namespace
 
+std::string words_of_image(const ContainerSettings& container) {
+  return container.image.empty() && container.build ? "image of " + container.build->dockerfile
+                                                    : "image " + container.image;
+}
+
+std::vector<std::string> files_of_code(const JobSpec& job) {
+  std::vector<std::string> files;
+  const auto add = [&](const std::string& file) {
+    if (!file.empty()) files.push_back(file);
+  };
+  if (job.requirements) add(job.requirements->file);
+  if (!job.container_settings || !job.container_settings->build) return files;
+  const ImageBuild& build = *job.container_settings->build;
+  add(build.requirements ? build.requirements->file : build.dockerfile);
+  return files;
+}
+
 bool kept_files_are_ambiguous(const JobSpec& job) {
   const auto has_their_id = [](const OutputDirectory& output) { return same_without_case(output.id, kKeptFiles); };
   return !job.output_files.empty() && std::ranges::any_of(job.output_directories, has_their_id);

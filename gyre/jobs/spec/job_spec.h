@@ -37,8 +37,24 @@ struct RegistryCredentials {
   bool operator==(const RegistryCredentials&) const = default;
 };
 
+/// Our own: what the job's Python needs, as pip reads it. Exactly one of the two.
+struct PythonRequirements {
+  std::string file;                ///< In the job's code; relative, without "..".
+  std::vector<std::string> lines;  ///< Or those of such a file.
+
+  bool operator==(const PythonRequirements&) const = default;
+};
+
+/// Our own: an image that nodes build. Exactly one of the two.
+struct ImageBuild {
+  std::string dockerfile;                          ///< In the job's code; relative, without "..".
+  std::optional<PythonRequirements> requirements;  ///< Or what is installed on top of ContainerSettings::image.
+
+  bool operator==(const ImageBuild&) const = default;
+};
+
 struct ContainerSettings {
-  std::string image;
+  std::string image;                      ///< Empty only where a Dockerfile says what it begins with.
   std::optional<std::string> server_url;  ///< Docker Hub where it is missing.
   std::optional<RegistryCredentials> credentials;
   std::optional<std::string> shm_size;  ///< As docker takes it: "16gb".
@@ -46,16 +62,9 @@ struct ContainerSettings {
   bool read_bashrc = false;
   /// Our own, by the service: "sha256:…" of the contents that `image` named when the job was submitted.
   std::string digest{};
+  std::optional<ImageBuild> build{};
 
   bool operator==(const ContainerSettings&) const = default;
-};
-
-/// Our own: what the job's Python needs, as pip reads it. Exactly one of the two.
-struct PythonRequirements {
-  std::string file;                ///< In the job's code; relative, without "..".
-  std::vector<std::string> lines;  ///< Or those of such a file.
-
-  bool operator==(const PythonRequirements&) const = default;
 };
 
 // The toolkit blocks. A process_count that is missing means one process per node. Command lines and arguments are
@@ -203,6 +212,12 @@ struct JobSpec {
 
   bool operator==(const JobSpec&) const = default;
 };
+
+/// "image python:3", "image of Dockerfile".
+std::string words_of_image(const ContainerSettings& container);
+
+/// The files of the job's code that its requirements, and the build of its image, name.
+std::vector<std::string> files_of_code(const JobSpec& job);
 
 /// Whether files would be kept under an id that an output directory has.
 bool kept_files_are_ambiguous(const JobSpec& job);

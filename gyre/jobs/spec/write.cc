@@ -193,14 +193,25 @@ std::string word_of(Containers containers) {
   return "container";
 }
 
+Json to_json(const PythonRequirements& requirements) {
+  return requirements.file.empty() ? Json(requirements.lines) : Json(requirements.file);
+}
+
 Json to_json(const ContainerSettings& container, Secrets secrets) {
-  Json json;
-  Json& registry = json["imageSourceRegistry"] = {{"image", container.image}};
-  put(registry, "serverUrl", container.server_url);
-  put_not_empty(registry, "digest", container.digest);
-  if (container.credentials) {
-    Json& credentials = registry["credentials"] = {{"username", container.credentials->username}};
-    put_secret(credentials, "password", container.credentials->password, secrets);
+  Json json = Json::object();
+  if (!container.image.empty()) {
+    Json& registry = json["imageSourceRegistry"] = {{"image", container.image}};
+    put(registry, "serverUrl", container.server_url);
+    put_not_empty(registry, "digest", container.digest);
+    if (container.credentials) {
+      Json& credentials = registry["credentials"] = {{"username", container.credentials->username}};
+      put_secret(credentials, "password", container.credentials->password, secrets);
+    }
+  }
+  if (container.build && container.build->requirements) {
+    json["build"]["requirements"] = to_json(*container.build->requirements);
+  } else if (container.build) {
+    json["build"]["dockerfile"] = container.build->dockerfile;
   }
   put(json, "shmSize", container.shm_size);
   if (container.read_bashrc) json["readBashrc"] = true;
@@ -293,10 +304,7 @@ Json to_json(const JobSpec& job, Secrets secrets) {
   if (!job.environment_variables.empty()) properties["environmentVariables"] = to_json(job.environment_variables);
   if (!job.secrets.empty()) properties["secrets"] = to_json(job.secrets, secrets);
   if (job.container_settings) properties["containerSettings"] = to_json(*job.container_settings, secrets);
-  if (job.requirements) {
-    properties["requirements"] =
-        job.requirements->file.empty() ? Json(job.requirements->lines) : Json(job.requirements->file);
-  }
+  if (job.requirements) properties["requirements"] = to_json(*job.requirements);
   if (job.job_preparation_command_line) properties["jobPreparation"]["commandLine"] = *job.job_preparation_command_line;
   return properties;
 }

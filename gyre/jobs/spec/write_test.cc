@@ -51,6 +51,18 @@ JobSpec full_job(Toolkit toolkit) {
   return job;
 }
 
+TEST(write, builds_of_images_come_back) {
+  JobSpec job = full_job(CustomToolkitSettings{"x"});
+  const ImageBuild of_requirements{.dockerfile = {}, .requirements = PythonRequirements{{}, {"numpy"}}};
+  for (const ImageBuild& each : {of_requirements, ImageBuild{"a/Dockerfile", {}}}) {
+    job.container_settings->build = each;
+    EXPECT_EQ(clean_job(nlohmann::json{{"properties", to_json(job, Secrets::kIncluded)}}.dump()), job);
+  }
+  job.container_settings = ContainerSettings{.image = {}, .server_url = {}, .credentials = {}, .shm_size = {}};
+  job.container_settings->build = ImageBuild{"Dockerfile", {}};
+  EXPECT_EQ(clean_job(nlohmann::json{{"properties", to_json(job, Secrets::kIncluded)}}.dump()), job);
+}
+
 TEST(write, requirements_come_back_in_either_form) {
   for (const PythonRequirements& each :
        {PythonRequirements{"a/requirements.txt", {}}, PythonRequirements{{}, {"numpy==2.1", "", "--no-index"}}}) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <utility>
 
 namespace gyre::jobs::containers::internal {
 
@@ -43,6 +44,15 @@ std::string without_scheme(std::string server) {
   }
   while (server.ends_with('/')) server.pop_back();
   return server;
+}
+
+/// "uidmap" or "gidmap", and what it is: root is `root`, and all others are nobody's.
+std::vector<std::pair<std::string, std::string>> mappings_of(const UserId& root) {
+  const std::string others = fmt::format("1:{}:{}", first_subordinate(root.user), kAccounts - 1);
+  return {{"uidmap", fmt::format("0:{}:1", root.user)},
+          {"uidmap", others},
+          {"gidmap", fmt::format("0:{}:1", root.group)},
+          {"gidmap", others}};
 }
 
 }  // namespace
@@ -107,38 +117,40 @@ std::vector<std::string> pull_arguments(const std::string& full_name, const std:
   return arguments;
 }
 
+std::vector<std::string> configuration_arguments(const std::string& storage, const std::string& state,
+                                                 const std::string& shared_images, const std::string& image_id) {
+  const std::string shared = shared_images.empty() ? "" : ":overlay.imagestore=" + shared_images;
+  return {"skopeo", "inspect", "--config", "--raw",
+          fmt::format("containers-storage:[overlay@{}/root+{}/run{}]@{}", storage, state, shared, image_id)};
+}
+
+std::vector<std::string> build_arguments(const ImageBuild& build, const std::string& file) {
+  std::vector<std::string> arguments = {"build",      "--pull=never", "--network", "host",  "--layers=false",
+                                        "--force-rm", "--file",       file,        "--tag", build.name};
+  for (const auto& [option, mapping] : mappings_of(build.root)) {
+    arguments.insert(arguments.end(), {"--userns-" + option.substr(0, 3) + "-map", mapping});
+  }
+  if (build.cores) {
+    constexpr int kPeriod = 100'000;
+    arguments.insert(arguments.end(), {"--cpu-period", std::to_string(kPeriod), "--cpu-quota",
+                                       std::to_string(std::int64_t{*build.cores} * kPeriod)});
+  }
+  if (build.memory_bytes) {
+    const std::string limit = fmt::format("{}b", *build.memory_bytes);
+    arguments.insert(arguments.end(), {"--memory", limit, "--memory-swap", limit});
+  }
+  arguments.push_back(build.context.string());
+  return arguments;
+}
+
 std::vector<std::string> run_arguments(const Container& container) {
-  const auto map = [](std::uint32_t root, std::uint32_t account) {
-    return std::pair(fmt::format("0:{}:1", root), fmt::format("1:{}:{}", first_subordinate(account), kAccounts - 1));
-  };
-  const auto [root, others] = map(container.root.user, container.root.user);
-  const auto [group, other_groups] = map(container.root.group, container.root.user);
-  std::vector<std::string> arguments = {"run",
-                                        "--detach",
-                                        "--rm",
-                                        "--name",
-                                        container.name,
-                                        "--network",
-                                        "host",
-                                        "--pull",
-                                        "never",
-                                        "--uidmap",
-                                        root,
-                                        "--uidmap",
-                                        others,
-                                        "--gidmap",
-                                        group,
-                                        "--gidmap",
-                                        other_groups,
-                                        "--user",
-                                        "0:0",
-                                        "--workdir",
-                                        "/",
-                                        "--systemd",
-                                        "false",
-                                        "--no-healthcheck",
-                                        "--shm-size",
-                                        fmt::format("{}b", container.shared_memory_bytes)};
+  std::vector<std::string> arguments = {"run",       "--detach", "--rm",   "--name", container.name,
+                                        "--network", "host",     "--pull", "never"};
+  for (const auto& [option, mapping] : mappings_of(container.root)) {
+    arguments.insert(arguments.end(), {"--" + option, mapping});
+  }
+  arguments.insert(arguments.end(), {"--user", "0:0", "--workdir", "/", "--systemd", "false", "--no-healthcheck",
+                                     "--shm-size", fmt::format("{}b", container.shared_memory_bytes)});
   if (container.cores) arguments.insert(arguments.end(), {"--cpus", std::to_string(*container.cores)});
   if (container.memory_bytes) {
     const std::string limit = fmt::format("{}b", *container.memory_bytes);

@@ -33,6 +33,12 @@ std::vector<std::string> digest_arguments(const std::string& full_name, const st
 /// The contents of that digest in place of those of a tag; without a digest the name as it is.
 std::string with_digest(const std::string& full_name, const std::string& digest);
 std::vector<std::string> pull_arguments(const std::string& full_name, const std::string& credentials_file);
+/// What shows the whole configuration of an image that is here, of which podman leaves parts out. As
+/// storage_arguments().
+std::vector<std::string> configuration_arguments(const std::string& storage, const std::string& state,
+                                                 const std::string& shared_images, const std::string& image_id);
+/// `file`: the Dockerfile.
+std::vector<std::string> build_arguments(const ImageBuild& build, const std::string& file);
 std::vector<std::string> run_arguments(const Container& container);
 
 /// The file that podman and docker keep passwords in.

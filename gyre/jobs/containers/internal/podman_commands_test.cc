@@ -71,6 +71,23 @@ TEST(PodmanCommands, a_container_has_the_accounts_rights_its_mounts_and_its_prog
                   "--mount", "type=bind,src=/a,dst=/a,bind-propagation=rslave", "--mount",
                   "type=bind,src=/b,dst=/c,bind-propagation=rslave,ro", "--entrypoint", "/.gyre/gyre-node", "sha256:1",
                   "hold"));
+  const ImageBuild build{.name = "localhost/gyre-built:1",
+                         .dockerfile = {},
+                         .bases = {},
+                         .context = "/context",
+                         .root = container.root,
+                         .cores = 2,
+                         .memory_bytes = 128};
+  EXPECT_THAT(
+      internal::build_arguments(build, "/file"),
+      ElementsAre("build", "--pull=never", "--network", "host", "--layers=false", "--force-rm", "--file", "/file",
+                  "--tag", "localhost/gyre-built:1", "--userns-uid-map", "0:1000:1", "--userns-uid-map", others,
+                  "--userns-gid-map", "0:100:1", "--userns-gid-map", others, "--cpu-period", "100000", "--cpu-quota",
+                  "200000", "--memory", "128b", "--memory-swap", "128b", "/context"));
+  EXPECT_EQ(internal::configuration_arguments("/s", "/t", "", "1").back(),
+            "containers-storage:[overlay@/s/root+/t/run]@1");
+  EXPECT_EQ(internal::configuration_arguments("/s", "/t", "/u", "1").back(),
+            "containers-storage:[overlay@/s/root+/t/run:overlay.imagestore=/u]@1");
   EXPECT_GE(first, 0x7000'0000U);
   EXPECT_NE(first, internal::first_subordinate(1001));
 }

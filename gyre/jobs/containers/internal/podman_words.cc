@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string_view>
 
@@ -86,6 +87,67 @@ Error fetch_error(const ImageName& name, const std::string& output) {
                                         full, words_of_podman(output))};
   }
   return {ErrorCode::kIo, fmt::format("the image {} cannot be fetched: {}", full, words_of_podman(output))};
+}
+
+std::string last_lines(const std::string& text, std::size_t most) {
+  std::size_t begin = text.size();
+  while (begin > 0 && text[begin - 1] == '\n') --begin;
+  const std::string_view content(text.data(), begin);
+  for (; most > 0 && begin != std::string::npos; --most)
+    begin = begin == 0 ? std::string::npos : content.rfind('\n', begin - 1);
+  return std::string(begin == std::string::npos ? content : content.substr(begin + 1));
+}
+
+Error build_error(const std::string& out, const std::string& error) {
+  constexpr std::size_t kMostLines = 3;
+  constexpr std::size_t kLongest = 300;
+  if (says(out, {"no space left on device", "No space left on device", "disk quota exceeded"}) ||
+      says(error, {"no space left on device", "No space left on device", "disk quota exceeded"})) {
+    return {ErrorCode::kResourceExhausted,
+            "the disk of this machine has no room for the job's image; make room, or "
+            "remove images"};
+  }
+  const std::string what = words_of_podman(error);
+  // What programs write is in both, and so are podman's own lines.
+  std::string said;
+  for (const std::string* text : {&error, &out}) {
+    std::istringstream lines(*text);
+    std::string programs;
+    for (std::string line; std::getline(lines, line);) {
+      const bool own = line.starts_with("STEP ") || line.starts_with("--> ") || line.starts_with("Error: ") ||
+                       line.starts_with("time=") || line.starts_with("[1/") || line.starts_with("COMMIT");
+      if (!own && line.find_first_not_of(" \t\r") != std::string::npos) programs += line.substr(0, kLongest) + "\n";
+    }
+    said = last_lines(programs, kMostLines);
+    if (!said.empty()) break;
+  }
+  for (std::size_t end = said.find('\n'); end != std::string::npos; end = said.find('\n', end))
+    said.replace(end, 1, "; ");
+  return {ErrorCode::kInvalidArgument, said.empty() ? what : fmt::format("{}: {}", what, cli::printable(said))};
+}
+
+bool has_triggers(const std::string& configuration) {
+  using nlohmann::json;
+  // As the builder reads it: names in any case, and whichever of several of the same name has something.
+  bool is_next = false;
+  bool is_list = false;
+  bool found = false;
+  const auto callback = [&](int /*depth*/, json::parse_event_t event, json& parsed) {
+    using enum json::parse_event_t;
+    if (event == key) {
+      std::string name = parsed.get<std::string>();
+      std::ranges::transform(name, name.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c + 32) : c; });
+      is_next = name == "onbuild";
+      return true;
+    }
+    if (is_list && event != array_end) found = true;
+    is_list = is_next && event == array_start;
+    if (is_next && !is_list && !(event == value && parsed.is_null())) found = true;
+    is_next = false;
+    return true;
+  };
+  const json read = json::parse(configuration, callback, false);
+  return read.is_discarded() || !read.is_object() || found;
 }
 
 std::string architecture_of_images(const std::string& machine) {

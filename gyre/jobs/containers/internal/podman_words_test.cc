@@ -59,5 +59,36 @@ TEST(PodmanWords, a_recipes_image_that_has_moved_is_named_with_its_new_place) {
   EXPECT_THAT(error.what(), HasSubstr("mcr.microsoft.com"));
 }
 
+TEST(podman_words, triggers_of_an_image_are_found_in_whatever_way_they_are_written) {
+  for (const char* none : {R"({"config": {}})", R"({"config": {"OnBuild": null}})", R"({"config": {"OnBuild": []}})",
+                           R"({"config": {"Env": ["OnBuild"]}, "x": [1, {"y": 2}]})"}) {
+    EXPECT_FALSE(internal::has_triggers(none)) << none;
+  }
+  for (const char* some :
+       {R"({"config": {"OnBuild": ["RUN x"]}})", R"({"CONFIG": {"ONBUILD": ["RUN x"]}})",
+        R"({"config": {"\u006fnbuild": ["RUN x"]}})", R"({"config": {"OnBuild": ["RUN x"]}, "config": {}})",
+        R"({"config": {"OnBuild": ["RUN x"], "OnBuild": null}})", R"({"config": {"OnBuild": [["RUN x"]]}})",
+        R"({"config": {"OnBuild": {"0": "RUN x"}}})", R"({"config": )", "", "[]"}) {
+    EXPECT_TRUE(internal::has_triggers(some)) << some;
+  }
+}
+
+TEST(podman_words, name_the_instruction_that_fails_and_the_last_words_of_its_program) {
+  const Error error = internal::build_error(
+      "STEP 1/3: FROM 0123\nSTEP 2/3: LABEL a=b\n--> 456\nSTEP 3/3: RUN pip install nump\nCollecting\n",
+      "ERROR: Could not find\nERROR: No matching\nError: building at STEP \"RUN pip install nump\": while running "
+      "runtime: exit status 1\n");
+  EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+  EXPECT_STREQ(error.what(),
+               "building at STEP \"RUN pip install nump\": while running runtime: exit status 1: ERROR: "
+               "Could not find; ERROR: No matching");
+  EXPECT_STREQ(internal::build_error("STEP 1/2: RUN x\nsaid\n", "Error: y\n").what(), "y: said");
+  EXPECT_EQ(internal::build_error("", "write /x: no space left on device\nError: y\n").code(),
+            ErrorCode::kResourceExhausted);
+  EXPECT_EQ(internal::last_lines("a\nb\nc\n", 2), "b\nc");
+  EXPECT_EQ(internal::last_lines("a\nb\n", 5), "a\nb");
+  EXPECT_EQ(internal::last_lines("", 5), "");
+}
+
 }  // namespace
 }  // namespace gyre::jobs::containers::internal

@@ -38,14 +38,15 @@ bool collect(const UniqueFd& pipe, std::string& text) {
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return errno == EAGAIN;
     if (count == 0) return false;
-    if (text.size() < kMostBytes) text.append(bytes.data(), static_cast<std::size_t>(count));
+    text.append(bytes.data(), static_cast<std::size_t>(count));
+    if (text.size() > kMostBytes) text.erase(0, kMostBytes / 2);  // The end says why it has failed.
   }
 }
 
 }  // namespace
 
 ProgramOutput run_program(const std::vector<std::string>& argv, const std::vector<std::string>& environment,
-                          Deadline deadline, const Interruption& interruption) {
+                          Deadline deadline, const Interruption& interruption, const std::function<bool(pid_t)>& end) {
   Pipe out = make_pipe();
   Pipe error = make_pipe();
   SpawnOptions options;
@@ -60,12 +61,13 @@ ProgramOutput run_program(const std::vector<std::string>& argv, const std::vecto
   out.its.reset();
   error.its.reset();
   ProgramOutput result;
-  for (;;) {
+  constexpr int kPauseMs = 100;
+  for (bool ending = false;;) {
     std::array<pollfd, 4> waits = {{{out.ours.get(), POLLIN, 0},
                                     {error.ours.get(), POLLIN, 0},
                                     {process.pidfd(), POLLIN, 0},
                                     {interruption.wake_fd, POLLIN, 0}}};
-    if (::poll(waits.data(), waits.size(), deadline.poll_timeout_ms()) < 0 && errno != EINTR) {
+    if (::poll(waits.data(), waits.size(), ending ? kPauseMs : deadline.poll_timeout_ms()) < 0 && errno != EINTR) {
       throw system_error("poll", errno);
     }
     if (out.ours && !collect(out.ours, result.out)) out.ours.reset();
@@ -78,7 +80,9 @@ ProgramOutput run_program(const std::vector<std::string>& argv, const std::vecto
       process.reap();
       return result;
     }
-    if (interruption.wanted && interruption.wanted()) {
+    ending = ending || (end && ((interruption.wanted && interruption.wanted()) || deadline.passed()));
+    if (ending && !end(process.pid())) continue;
+    if (ending || (interruption.wanted && interruption.wanted())) {
       throw Error(ErrorCode::kAborted, fmt::format("{} was given up", argv.front()));
     }
     if (deadline.passed()) throw Error(ErrorCode::kTimeout, fmt::format("{} has not answered in time", argv.front()));

@@ -12,6 +12,7 @@
 #include "gyre/jobs/node/internal/attempt_ends.h"
 #include "gyre/jobs/node/internal/attempt_program.h"
 #include "gyre/jobs/node/internal/cleanliness.h"
+#include "gyre/jobs/node/internal/image_maker.h"
 #include "gyre/jobs/node/internal/job_limits.h"
 
 namespace gyre::jobs::node::internal {
@@ -90,8 +91,21 @@ containers::Container AttemptContainer::description(const containers::Image& ima
   return container;
 }
 
-void AttemptContainer::start(const containers::Interruption& interruption,
-                             const std::function<void(const std::string&)>& say) {
+containers::Image AttemptContainer::image(const UniqueFd& code, const containers::Interruption& interruption,
+                                          const std::function<void(const std::string&)>& say,
+                                          const std::function<void(const std::string&)>& log) {
+  const spec::ContainerSettings& settings = *order_.job.container_settings;
+  if (settings.build) {
+    const ImageMaking making{order_, options_.user->id, code.get(), NodeFolders(options_.root).own() / "image"};
+    return made_image(runtime(), making, interruption, say, log);
+  }
+  if (!settings.digest.empty()) say(fmt::format("node {}: fetches the image {}", order_.here().id, settings.image));
+  return runtime().fetch(image_of(settings), interruption);
+}
+
+void AttemptContainer::start(const UniqueFd& code, const containers::Interruption& interruption,
+                             const std::function<void(const std::string&)>& say,
+                             const std::function<void(const std::string&)>& log) {
   const std::string& node = order_.here().id;
   try {
     if (!options_.user || options_.mounts != MountMethod::kBind) {
@@ -101,11 +115,9 @@ void AttemptContainer::start(const containers::Interruption& interruption,
                   "--containers-on-host`)");
     }
     for (const std::string& left : runtime().with_label(kNodeLabel, node_label())) runtime().remove(left);
-    const spec::ContainerSettings& settings = *order_.job.container_settings;
-    if (!settings.digest.empty()) say(fmt::format("node {}: fetches the image {}", node, settings.image));
-    const containers::Image image = runtime().fetch(image_of(settings), interruption);
+    const containers::Image image = this->image(code, interruption, say, log);
     runtime().start(description(image));
-    const bool may_change = settings.digest.empty() && !image.digest.empty();
+    const bool may_change = order_.job.container_settings->digest.empty() && !image.digest.empty();
     say(fmt::format("node {}: the job runs in a container of {}{}{}", node, image.name,
                     image.digest.empty() ? "" : "@" + image.digest,
                     may_change ? " (what the registry had under this name now: when the job was submitted it was not "

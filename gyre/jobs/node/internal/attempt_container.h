@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "gyre/base/file.h"
 #include "gyre/jobs/containers/container_runtime.h"
 #include "gyre/jobs/node/node_job.h"
 
@@ -26,8 +27,10 @@ class AttemptContainer {
   AttemptContainer(const NodeOptions& options, const orders::WorkOrder& order);
 
   /// Fetches the image and starts the container, after what is left of other attempts on this node was removed. The
-  /// attempt's places must be there. `say` gets sentences for the job's events. AttemptEnds, Error.
-  void start(const containers::Interruption& interruption, const std::function<void(const std::string&)>& say);
+  /// attempt's places must be there. `code`: the archive of the job's code, open, or none; an image may be built of it.
+  /// `say` gets sentences for the job's events, `log` lines for its log. AttemptEnds, Error.
+  void start(const UniqueFd& code, const containers::Interruption& interruption,
+             const std::function<void(const std::string&)>& say, const std::function<void(const std::string&)>& log);
   bool runs();
   /// How many processes the kernel has killed because of the limit of memory.
   std::int64_t kills();
@@ -39,6 +42,9 @@ class AttemptContainer {
   containers::ContainerRuntime& runtime();
   /// Whether this machine can have started it.
   bool can_be();
+  containers::Image image(const UniqueFd& code, const containers::Interruption& interruption,
+                          const std::function<void(const std::string&)>& say,
+                          const std::function<void(const std::string&)>& log);
   containers::Container description(const containers::Image& image) const;
   std::vector<containers::BindMount> places() const;
   std::string node_label() const;

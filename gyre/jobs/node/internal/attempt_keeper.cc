@@ -16,6 +16,7 @@
 #include "gyre/base/bytes.h"
 #include "gyre/base/checksum.h"
 #include "gyre/base/error.h"
+#include "gyre/base/parse.h"
 #include "gyre/base/reach.h"
 #include "gyre/jobs/containers/program_files.h"
 #include "gyre/jobs/node/code_cache.h"
@@ -129,7 +130,13 @@ void AttemptKeeper::use_container() {
                                                   },
                                               .wake_fd = commands_.fd()};
   try {
-    container_->start(interruption, [&](const std::string& sentence) { note(sentence); });
+    container_->start(
+        open_code(), interruption, [&](const std::string& sentence) { note(sentence); },
+        [&](const std::string& text) {
+          for (const std::string& line : split(text, '\n')) {
+            if (lines_.size() < kMostKeptLines) lines_.push_back(log_line(line, secret_values(state_.order)));
+          }
+        });
   } catch (const Error& error) {
     if (commands_.leaving()) throw LeaveNow();
     if (const auto reason = must_stop(commands_, state_)) throw stopped_because(*reason, state_.order);

@@ -184,8 +184,8 @@ void NodeRun::make_places() {
   if (journal_.state().step != Step::kPreparing) return;
   journal_.log(fmt::format("attempt {} of job {} on node {}", order().attempt, order().job_name, order().here().id));
   if (order().job.container_settings && !task_.in_container) {
-    journal_.note(fmt::format("node {}: the job's container {} is not used; it runs on the host", order().here().id,
-                              order().job.container_settings->image));
+    journal_.note(fmt::format("node {}: the job's container ({}) is not used; it runs on the host", order().here().id,
+                              words_of_image(*order().job.container_settings)));
   }
   for (const std::string& warning : environment.warnings) journal_.note(warning);
 }
@@ -207,7 +207,7 @@ AttemptEnds NodeRun::unusable_environment(const std::string& why) const {
 void NodeRun::find_environment() {
   if (!order().job.requirements) return;
   try {
-    const std::string text = requirements_of(order().job, task_.code_descriptor);
+    const std::string text = requirements_text(*order().job.requirements, task_.code_descriptor);
     environment_.emplace(environments_of_account(), text);
     if (journal_.state().step > Step::kPreparing) environment_->hold();
     write_file_atomically(folders_.requirements(), as_bytes(text));

@@ -122,8 +122,7 @@ fs::path environments_of_account() {
   return fmt::format("/var/tmp/gyre-environments-{}", plain ? name : std::to_string(::geteuid()));
 }
 
-std::string requirements_of(const spec::JobSpec& job, int code) {
-  const spec::PythonRequirements& wanted = *job.requirements;
+std::string requirements_text(const spec::PythonRequirements& wanted, int code) {
   if (wanted.file.empty()) return spec::requirements_text(wanted.lines);
   if (code < 0) {
     throw Error(ErrorCode::kNotFound,

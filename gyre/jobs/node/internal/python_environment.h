@@ -14,9 +14,9 @@ namespace gyre::jobs::node::internal {
 /// an account of this name.
 std::filesystem::path environments_of_account();
 
-/// The text of the job's requirements, which it has. `code`: the archive of its code, open, or negative.
-/// Error(kNotFound, kInvalidArgument) is a sentence for the job's user.
-std::string requirements_of(const spec::JobSpec& job, int code);
+/// The text of a job's requirements. `code`: the archive of its code, open, or negative. Error(kNotFound,
+/// kInvalidArgument) is a sentence for the job's user.
+std::string requirements_text(const spec::PythonRequirements& requirements, int code);
 
 /// A virtual environment: one for each text of requirements, account and machine. The first job makes it, and later
 /// ones find it (ADR 139). A lock says who has it: whoever makes it has it alone, and jobs share it. It is whole once

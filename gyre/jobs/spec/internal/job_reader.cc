@@ -174,11 +174,58 @@ std::optional<RegistryCredentials> read_registry_credentials(ObjectReader& regis
   return credentials;
 }
 
+/// A file of the job's code, or the lines of one.
+std::optional<PythonRequirements> read_requirements(ObjectReader& owner) {
+  constexpr std::string_view kName = "requirements";
+  const Value* value = owner.value(kName);
+  if (value == nullptr || value->kind == Value::Kind::kNull) return std::nullopt;
+  PythonRequirements requirements;
+  if (value->kind != Value::Kind::kList) {
+    const std::string file = owner.required_text(kName);
+    if (file.starts_with('/'))
+      owner.error(kName, "names a file of the job's code (--code), and must be a path in there");
+    requirements.file = relative_path(owner, kName, file);
+    return requirements;
+  }
+  requirements.lines = owner.texts(kName);
+  const std::string text = requirements_text(requirements.lines);
+  if (requirements.lines.empty()) owner.error(kName, "names nothing");
+  const auto has_end = [](const std::string& line) { return line.find_first_of("\n\r") != std::string::npos; };
+  if (std::ranges::any_of(requirements.lines, has_end)) owner.error(kName, "has an entry of several lines");
+  if (text.size() > kMostRequirementsBytes) {
+    owner.error(kName, fmt::format("has {} bytes; {} are the limit", text.size(), kMostRequirementsBytes));
+  }
+  if (const auto refusal = refusal_of_requirements(text)) owner.error(kName, "cannot be used: " + *refusal);
+  return requirements;
+}
+
+/// Our own.
+std::optional<ImageBuild> read_build(ObjectReader& container) {
+  constexpr std::string_view kDockerfile = "dockerfile";
+  auto reader = container.object("build");
+  if (!reader) return std::nullopt;
+  ImageBuild build;
+  build.requirements = read_requirements(*reader);
+  if (build.requirements) {
+    if (reader->text_or_nothing(kDockerfile)) reader->error(kDockerfile, "and requirements exclude each other");
+    if (!container.has("imageSourceRegistry"))
+      container.missing("imageSourceRegistry", "is missing: it names the image that build installs requirements in");
+  } else if (const std::string file = reader->required_text(kDockerfile); !file.empty()) {
+    if (file.starts_with('/'))
+      reader->error(kDockerfile, "names a file of the job's code (--code), and must be a path in there");
+    build.dockerfile = relative_path(*reader, kDockerfile, file);
+  }
+  reader->finish();
+  return build;
+}
+
 std::optional<ContainerSettings> read_container(ObjectReader& properties) {
   auto reader = properties.object("containerSettings");
   if (!reader) return std::nullopt;
   ContainerSettings container;
-  if (auto registry = reader->required_object("imageSourceRegistry")) {
+  container.build = read_build(*reader);
+  constexpr std::string_view kRegistry = "imageSourceRegistry";
+  if (auto registry = container.build ? reader->object(kRegistry) : reader->required_object(kRegistry)) {
     container.image = registry->required_text("image");
     container.server_url = registry->text_or_nothing("serverUrl");
     container.credentials = read_registry_credentials(*registry);
@@ -190,31 +237,6 @@ std::optional<ContainerSettings> read_container(ObjectReader& properties) {
   container.read_bashrc = read_flag(*reader, "readBashrc");
   reader->finish();
   return container;
-}
-
-/// Our own, for all toolkits and versions: a file of the job's code, or the lines of one.
-std::optional<PythonRequirements> read_requirements(ObjectReader& properties) {
-  constexpr std::string_view kName = "requirements";
-  const Value* value = properties.value(kName);
-  if (value == nullptr || value->kind == Value::Kind::kNull) return std::nullopt;
-  PythonRequirements requirements;
-  if (value->kind != Value::Kind::kList) {
-    const std::string file = properties.required_text(kName);
-    if (file.starts_with('/'))
-      properties.error(kName, "names a file of the job's code (--code), and must be a path in there");
-    requirements.file = relative_path(properties, kName, file);
-    return requirements;
-  }
-  requirements.lines = properties.texts(kName);
-  const std::string text = requirements_text(requirements.lines);
-  if (requirements.lines.empty()) properties.error(kName, "names nothing");
-  const auto has_end = [](const std::string& line) { return line.find_first_of("\n\r") != std::string::npos; };
-  if (std::ranges::any_of(requirements.lines, has_end)) properties.error(kName, "has an entry of several lines");
-  if (text.size() > kMostRequirementsBytes) {
-    properties.error(kName, fmt::format("has {} bytes; {} are the limit", text.size(), kMostRequirementsBytes));
-  }
-  if (const auto refusal = refusal_of_requirements(text)) properties.error(kName, "cannot be used: " + *refusal);
-  return requirements;
 }
 
 std::chrono::seconds read_max_wall_clock_time(ObjectReader& properties) {
@@ -270,7 +292,7 @@ JobSpec read_job(ObjectReader& properties) {
   job.requirements = read_requirements(properties);
   if (job.requirements && job.container_settings) {
     properties.error("requirements",
-                     "is for jobs without containerSettings; in a container, install packages in jobPreparation");
+                     "is for jobs without containerSettings; there it belongs in containerSettings.build");
   }
   job.job_preparation_command_line = read_preparation(properties);
   job.max_wall_clock_time = read_max_wall_clock_time(properties);

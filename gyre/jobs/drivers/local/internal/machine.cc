@@ -43,6 +43,7 @@ std::optional<std::string> image_digest(const spec::JobSpec& job, const spec::Cl
   const std::vector<std::string> entries = node::as_entries(environment);
   const auto runtime =
       containers::find_runtime(containers::storage_of(entries), containers::runtime_environment(entries));
+  if (job.container_settings->image.empty()) return std::nullopt;  // A Dockerfile names others.
   return runtime->digest_of(node::image_of(*job.container_settings));
 }
 
