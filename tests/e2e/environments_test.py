@@ -101,6 +101,9 @@ def test_python_pip_and_programs_of_a_job_are_those_of_its_environment(
     )
     assert "makes the job's environment" not in ran.stderr
     assert (environment / "bin" / "tiny").stat() == made
+    command = ("--requirements", "needs.txt", "--", "python", "train.py")
+    pool.ok("job", "submit", "-n", "submitted", "-c", "pool", "--code", ".", *command)
+    assert ended(pool, "submitted")["executionState"] == "succeeded", pool.ok("job", "events", "submitted")
     # And one whose file is part of its code.
     properties = {**pool.custom("tiny"), "requirements": "needs.txt"}
     submit(pool, "file", properties, "--code", ".")

@@ -110,6 +110,10 @@ ELSEWHERE = {
         "gyre job tensorboard JOB --to curves",
         "gyre job download JOB --to DIR",
     ),
+    "e2e/environments_test.py::test_python_pip_and_programs_of_a_job_are_those_of_its_environment": (
+        "gyre job submit --code . --requirements requirements.txt -- python train.py",
+        "gyre run --cluster pool --requirements requirements.txt -n 8 -- python train.py",
+    ),
     "e2e/run_cluster_test.py::test_ranks_of_two_nodes_have_the_folder_and_their_code_is_the_commands": (
         "gyre run --cluster pool --nnodes 2 -n 8 -- python3 train.py",
     ),
