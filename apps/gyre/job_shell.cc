@@ -36,7 +36,7 @@ constexpr const char* kVerb = "gyre job shell";
 constexpr const char* kProtocol = "gyre-stream";
 
 constexpr char kExplanation[] = R"(
-Runs COMMAND, or else bash (sh where there is none), beside the job's own processes: as the job's account, with its
+Runs COMMAND, or else bash (sh where there is none), alongside the job's processes: as the job's account, with its
 variables, secrets, work folder, limits and container, on the node of rank 0, of RANK, or on the NODE of that name. If
 stdin and stdout are a terminal, the command gets one too. It ends with the job, and with this program. Only the job's
 submitter and administrators can do this; the server's audit log has each command.
@@ -123,7 +123,7 @@ int exit_code_of(const CommandEnd& end, int signal) {
 }
 
 int follow(net::http::ClientTunnel& tunnel, bool terminal) {
-  ::signal(SIGPIPE, SIG_IGN);  // Who reads our output may go; the command is to hear of it.
+  ::signal(SIGPIPE, SIG_IGN);  // A reader of our output may go; the command is to hear of it.
   const ShellSignals signals;
   int received = 0;
   using Heard = CommandSignals::Heard;

@@ -11,6 +11,7 @@ namespace gyre::jobs::client {
 namespace {
 
 constexpr std::uint64_t kReadAtOnce = std::uint64_t{1} << 20;
+constexpr std::chrono::milliseconds kFirstPause{50};      // The first lines of a job are waited for.
 constexpr std::chrono::milliseconds kShortestPause{250};  // Each round is a request or two, and followers are many.
 constexpr std::chrono::milliseconds kLongestPause{1'000};
 
@@ -65,10 +66,11 @@ bool LogTail::read_all() {
 }
 
 void LogTail::follow(const std::function<void()>& meanwhile) {
-  for (std::chrono::milliseconds pause = kShortestPause; !read_new();) {
-    pause = has_new_ ? kShortestPause : std::min(pause * 2, kLongestPause);
+  for (std::chrono::milliseconds pause = kFirstPause; !read_new();) {
+    if (has_new_) pause = kShortestPause;
     meanwhile();
     ::poll(nullptr, 0, static_cast<int>(pause.count()));
+    pause = std::min(pause * 3 / 2, kLongestPause);
   }
 }
 
