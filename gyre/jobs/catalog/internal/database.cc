@@ -20,6 +20,7 @@ namespace {
 /// Another program that looks into the file, such as a backup, locks it for moments only.
 constexpr int kBusyTimeoutMs = 5'000;
 constexpr std::size_t kPartBytes = std::size_t{1} << 20;  // Of a long value.
+constexpr int kLongLogPages = 4096;                       // 16 MB.
 
 Error translated(const std::string& path, int code, int system_errno, const std::string& details) {
   const auto with = [&](ErrorCode kind, std::string_view what) {
@@ -129,7 +130,26 @@ void Database::open(Index index) {
   if (whole.next() && whole.text(0) != "ok") throw translated(path_, SQLITE_CORRUPT, 0, whole.text(0));
 }
 
-void Database::use_write_ahead_log() { execute("PRAGMA journal_mode = WAL"); }
+void Database::use_write_ahead_log() {
+  execute("PRAGMA journal_mode = WAL");
+  // In place of SQLite's own way, which shortens the log within a commit, and not at all while a query of the same
+  // connection has not come to its last row.
+  const auto note = [](void* self, sqlite3*, const char*, int pages) {
+    static_cast<Database*>(self)->pages_in_log_ = pages;
+    return SQLITE_OK;
+  };
+  sqlite3_wal_hook(handle_, note, this);
+}
+
+void Database::shorten_log() {
+  if (depth_ > 0 || pages_in_log_ < kLongLogPages) return;
+  int left = 0;
+  int written = 0;
+  // Not now is no failure: a reader needs the log as it is, or the disk is full, which the next change will say.
+  if (sqlite3_wal_checkpoint_v2(handle_, nullptr, SQLITE_CHECKPOINT_PASSIVE, &left, &written) == SQLITE_OK) {
+    pages_in_log_ = left - written;
+  }
+}
 
 Database::~Database() { close(); }
 
@@ -301,7 +321,10 @@ Transaction::Transaction(Database& database) : database_(database) {
 }
 
 Transaction::~Transaction() {
-  if (!open_) return;
+  if (!open_) {
+    database_.shorten_log();  // The queries that were made for the change are over, too.
+    return;
+  }
   database_.spoiled_ = true;
   // Some failures have rolled it back already.
   if (--database_.depth_ == 0 && sqlite3_get_autocommit(database_.handle_) == 0) {

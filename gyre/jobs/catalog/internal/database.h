@@ -72,6 +72,8 @@ class Database {
   void open(Index index);
   void open_to_read();
   void close();
+  /// Writes a long log into the file, if no statement of ours is on its way through its rows.
+  void shorten_log();
   Statement borrow(std::string_view sql);
   void give_back(Statement statement);
   [[noreturn]] void fail(int result) const;
@@ -81,6 +83,7 @@ class Database {
   sqlite3* handle_ = nullptr;
   std::multimap<std::string, Statement, std::less<>> statements_;  ///< Prepared and not in use.
   int depth_ = 0;                                                  ///< Of transactions.
+  int pages_in_log_ = 0;
   std::uint64_t rows_read_ = 0;
   bool spoiled_ = false;  ///< A part of the open transaction failed.
 };
