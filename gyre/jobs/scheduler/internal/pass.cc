@@ -56,10 +56,9 @@ void Pass::go_along_line(const Line& line, Extent extent) {
 }
 
 bool Pass::is_done(const Line::Key& key, const Lane& lane) const {
-  if (ledger_.cluster(key.first) == nullptr) return true;
+  const Job smallest = {.workspace = key.second, .cluster = key.first, .node_count = lane.smallest()};
+  if (!can_ever_start(ledger_, smallest)) return true;
   if (!clusters_waited_for_.contains(key.first)) return false;
-  const Job& any = lane.jobs().begin()->second;
-  Job smallest = {.workspace = any.workspace, .cluster = any.cluster, .node_count = lane.smallest()};
   const Demand demand = ledger_.demand_of(smallest);
   return !ledger_.fits_now(demand) && (!demand.quota || quotas_waited_for_.contains(*demand.quota));
 }
