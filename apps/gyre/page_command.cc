@@ -53,10 +53,11 @@ int PageCommand::run(const std::vector<std::string>& environment) const {
   page::Access access(fmt::format("gyre-page-{}", ::getpid()));
   const page::Guard guard = [&access](net::http::Handler handler) { return access.guarded(std::move(handler)); };
   net::http::Router router;
-  router.add(access.link_route());
+  access.add_entry_routes(router);
+  const std::string place(page::Access::kPlace);
   router.add(access.new_link_route("/links"));
-  page::add_page_routes(router, page_files(), page::PageKind::kService, guard);
-  page::add_forwarding(router, "/service", client_options(connection), guard);
+  page::add_page_routes(router, place, page_files(), page::PageKind::kService, guard);
+  page::add_forwarding(router, place + "/service", client_options(connection), guard);
   net::http::ServerOptions options;
   options.what = "the page";
   options.endpoints = {net::parse_endpoint(fmt::format("tcp:127.0.0.1:{}", port))};

@@ -22,6 +22,13 @@ using net::http::Response;
 
 constexpr std::string_view kHead =
     "<!doctype html><html lang=\"en\"><title>Gyre</title><link rel=\"icon\" href=\"/icon.svg\">";
+/// Of the page itself, below its place.
+constexpr std::string_view kPage = "page";
+/// The page (main.tsx) notes its place where only scripts of its own origin can read it, which no other port is.
+constexpr std::string_view kBack = R"(const place = localStorage.getItem("gyre-page") ?? "";
+if (/^\/[0-9a-f]{48}\/page$/.test(place)) location.replace(place + location.hash);
+)";
+constexpr std::string_view kNotHere = "this browser has not been let in; open the link that `gyre` has printed";
 constexpr std::string_view kPolicy =
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'";
@@ -89,7 +96,7 @@ std::optional<std::string_view> cookie_in(const Request& request, std::string_vi
 
 }  // namespace
 
-Access::Access(std::string cookie) : cookie_(std::move(cookie)), secret_(random_secret()) {}
+Access::Access(std::string cookie) : cookie_(std::move(cookie)), secret_(random_secret()), place_(random_secret()) {}
 
 std::string Access::new_link() {
   std::string secret = random_secret();
@@ -103,8 +110,9 @@ void Access::check(const Request& request) const {
   check_host(request);
   check_site(request);
   const auto cookie = cookie_in(request, cookie_);
-  if (cookie && is_same(*cookie, secret_)) return;
-  throw HttpError(401, "NoCookie", "this browser has not been let in; open the link that `gyre` has printed");
+  const bool is_here = is_same(request.parameter("place"), place_);
+  if (is_here && cookie && is_same(*cookie, secret_)) return;
+  throw HttpError(401, "NoCookie", std::string(kNotHere));
 }
 
 Handler Access::guarded(Handler handler) const {
@@ -130,10 +138,12 @@ Response Access::open(const Request& request) {
   Response response;
   response.headers.add("Content-Type", "text/html; charset=utf-8");
   if (is_known && is_used) {
-    response.headers.add("Set-Cookie", fmt::format("{}={}; Path=/; HttpOnly; SameSite=Strict", cookie_, secret_));
+    response.headers.add("Set-Cookie",
+                         fmt::format("{}={}; Path=/{}; HttpOnly; SameSite=Strict", cookie_, secret_, place_));
     // The page asks for itself: after a redirect from another site's link the browser would keep the cookie back.
     response.body =
-        fmt::format("{}<meta http-equiv=\"refresh\" content=\"0;url=/\"><p><a href=\"/\">The page</a>", kHead);
+        fmt::format("{0}<meta http-equiv=\"refresh\" content=\"0;url=/{1}/{2}\"><p><a href=\"/{1}/{2}\">The page</a>",
+                    kHead, place_, kPage);
   } else if (!is_known) {
     response.status = 403;
     response.body = fmt::format(
@@ -145,16 +155,28 @@ Response Access::open(const Request& request) {
   return protect(std::move(response));
 }
 
-net::http::Route Access::link_route() {
-  return {.method = net::http::Method::kGet,
-          .pattern = "/open/{secret}",
-          .handler = [this](Request& request) { return open(request); },
-          .open = true};
+void Access::add_entry_routes(net::http::Router& router) {
+  const auto add = [&router](const char* pattern, Handler handler) {
+    router.add({.method = net::http::Method::kGet, .pattern = pattern, .handler = std::move(handler), .open = true});
+  };
+  const auto answer = [](int status, std::string_view type, std::string body) {
+    Response response{.status = status};
+    response.headers.add("Content-Type", fmt::format("{}; charset=utf-8", type));
+    response.body = std::move(body);
+    return protect(std::move(response));
+  };
+  add("/open/{secret}", [this](Request& request) { return open(request); });
+  add("/", [answer](Request& request) {
+    check_host(request);
+    return answer(401, "text/html",
+                  fmt::format("{}<h1>Not this way</h1><p>{}.<script src=\"/back.js\"></script>", kHead, kNotHere));
+  });
+  add("/back.js", [answer](Request&) { return answer(200, "text/javascript", std::string(kBack)); });
 }
 
-net::http::Route Access::new_link_route(std::string pattern) {
+net::http::Route Access::new_link_route(std::string_view pattern) {
   return {.method = net::http::Method::kPost,
-          .pattern = std::move(pattern),
+          .pattern = fmt::format("{}{}", kPlace, pattern),
           .handler = guarded([this](Request&) {
             return net::http::json_response(200, fmt::format("{{\"path\": \"{}\"}}", new_link()));
           }),

@@ -21,6 +21,14 @@ Request request_to(const std::string& path, net::http::Headers headers) {
   return request;
 }
 
+/// The place in "Path=/PLACE".
+std::string place_of(const Response& response) {
+  const std::string* cookie = response.headers.find("Set-Cookie");
+  if (cookie == nullptr) return "";
+  const std::size_t begin = cookie->find("Path=/") + 6;
+  return cookie->substr(begin, cookie->find(';', begin) - begin);
+}
+
 /// What a browser has of a response's cookie.
 std::string cookie_of(const Response& response) {
   const std::string* cookie = response.headers.find("Set-Cookie");
@@ -32,11 +40,20 @@ class PageAccess : public testing::Test {
   Response follow(const std::string& link, const std::string& host = "127.0.0.1:80") {
     Request request = request_to(link, {{"Host", host}, {"Sec-Fetch-Site", "cross-site"}});
     request.parameters = {{"secret", link.substr(std::string("/open/").size())}};
-    return access_.link_route().handler(request);
+    const Response response = entry(request);
+    if (const std::string place = place_of(response); !place.empty()) place_ = place;
+    return response;
+  }
+  Response entry(Request& request) {
+    net::http::Router router;
+    access_.add_entry_routes(router);
+    return router.find(request.method, request.target).route->handler(request);
   }
   /// The status that a guarded route answers with.
-  int ask(net::http::Headers headers) {
-    Request request = request_to("/api/job", std::move(headers));
+  int ask(net::http::Headers headers) { return ask_at(place_, std::move(headers)); }
+  int ask_at(const std::string& place, net::http::Headers headers) {
+    Request request = request_to("/" + place + "/api/job", std::move(headers));
+    request.parameters = {{"place", place}};
     try {
       return access_.guarded([](Request&) { return Response(); })(request).status;
     } catch (const HttpError& error) {
@@ -45,6 +62,7 @@ class PageAccess : public testing::Test {
   }
 
   Access access_{"gyre-page"};
+  std::string place_ = "none";
 };
 
 // Whoever reads the terminal later, or a history of the browser, must not get in.
@@ -64,7 +82,7 @@ TEST_F(PageAccess, a_browser_that_fetches_ahead_uses_no_link_up) {
   const std::string link = access_.new_link();
   Request ahead = request_to(link, {{"Host", "127.0.0.1:80"}, {"Sec-Purpose", "prefetch;prerender"}});
   ahead.parameters = {{"secret", link.substr(std::string("/open/").size())}};
-  EXPECT_THROW(access_.link_route().handler(ahead), HttpError);
+  EXPECT_THROW(entry(ahead), HttpError);
   EXPECT_EQ(follow(link).status, 200);
 }
 
@@ -74,7 +92,7 @@ TEST_F(PageAccess, a_head_request_uses_no_link_up) {
   Request head = request_to(link, {{"Host", "127.0.0.1:80"}});
   head.method = net::http::Method::kHead;
   head.parameters = {{"secret", link.substr(std::string("/open/").size())}};
-  const Response answer = access_.link_route().handler(head);
+  const Response answer = entry(head);
   EXPECT_EQ(answer.status, 200);
   EXPECT_EQ(answer.headers.find("Set-Cookie"), nullptr);
   EXPECT_EQ(follow(link).status, 200);
@@ -88,6 +106,21 @@ TEST_F(PageAccess, nothing_is_answered_without_the_cookie) {
   EXPECT_EQ(ask({{"Host", "127.0.0.1:80"}, {"Cookie", cookie.substr(0, cookie.size() - 1) + "x"}}), 401);
   EXPECT_EQ(ask({{"Host", "127.0.0.1:80"}, {"Cookie", cookie + "x"}}), 401);
   EXPECT_EQ(ask({{"Host", "127.0.0.1:80"}, {"Cookie", "x" + cookie}}), 401);
+}
+
+// Browsers send a cookie to every port of a host, and someone else may listen at one: without the secret part of the
+// address, which they do not learn, it opens nothing; nor does the address without the cookie, from a history.
+TEST_F(PageAccess, the_cookie_is_of_no_use_without_the_pages_address) {
+  const Response first = follow(access_.new_link());
+  const std::string cookie = cookie_of(first);
+  ASSERT_EQ(place_.size(), 48U);
+  EXPECT_EQ(cookie.find(place_), std::string::npos);
+  EXPECT_NE(first.body.find("url=/" + place_ + "/page\""), std::string::npos) << first.body;
+  EXPECT_EQ(ask({{"Host", "127.0.0.1:80"}, {"Cookie", cookie}}), 200);
+  for (const std::string& place : {std::string("api"), std::string(48, '0'), place_ + "0", cookie.substr(10)}) {
+    EXPECT_EQ(ask_at(place, {{"Host", "127.0.0.1:80"}, {"Cookie", cookie}}), 401) << place;
+  }
+  EXPECT_EQ(ask({{"Host", "127.0.0.1:80"}}), 401);
 }
 
 // Another site's page may send requests with the cookie, or call this address by a name of its own.

@@ -36,12 +36,12 @@ constexpr std::string_view kShell = R"(<!doctype html>
 <meta name="gyre" content="@KIND@">
 <title>Gyre</title>
 <link rel="icon" href="/icon.svg">
-<link rel="stylesheet" href="/page.css">
+<link rel="stylesheet" href="page.css">
 </head>
 <body>
 <div id="page"></div>
 <noscript>This page needs JavaScript.</noscript>
-<script src="/page.js"></script>
+<script src="page.js"></script>
 </body>
 </html>
 )";
@@ -213,17 +213,18 @@ void add_job_routes(Router& router, const std::string& prefix, const FindJob& fi
   });
 }
 
-void add_page_routes(Router& router, const PageFiles& files, PageKind kind, const Guard& guard) {
+void add_page_routes(Router& router, const std::string& prefix, const PageFiles& files, PageKind kind,
+                     const Guard& guard) {
   const auto add = [&](const char* path, std::string_view text, std::string_view type) {
     router.add({.method = Method::kGet,
-                .pattern = path,
+                .pattern = prefix + path,
                 .handler = guard([text, type](Request&) { return text_answer(text, type); }),
                 .open = true});
   };
   const net::http::Handler shell =
       guard([text = shell_of(kind)](Request&) { return text_answer(text, "text/html; charset=utf-8"); });
   router.add({.method = Method::kGet,
-              .pattern = "/",
+              .pattern = prefix + "/page",
               .handler =
                   [shell](Request& request) {
                     try {

@@ -17,8 +17,8 @@ struct PageFiles {
   std::string_view style;
 };
 
-/// What the page shows: one job that runs (add_job_routes() below "/api"), or a job server (add_forwarding() below
-/// "/service").
+/// What the page shows: one job that runs (add_job_routes() below "api"), or a job server (add_forwarding() below
+/// "service").
 enum class PageKind : std::uint8_t { kJob, kService };
 
 /// Who may: wraps every handler.
@@ -45,7 +45,9 @@ using FindJob = std::function<std::shared_ptr<JobView>(const net::http::Request&
 void add_job_routes(net::http::Router& router, const std::string& prefix, const FindJob& find, const Guard& guard,
                     bool open = true);
 
-/// "/", "/page.js", "/page.css" and "/icon.svg". The first answers in HTML also where the guard refuses.
-void add_page_routes(net::http::Router& router, const PageFiles& files, PageKind kind, const Guard& guard);
+/// Below `prefix`, "/page", "/page.js" and "/page.css"; and "/icon.svg". The first answers in HTML also where the guard
+/// refuses. The page asks for all else relative to its own address.
+void add_page_routes(net::http::Router& router, const std::string& prefix, const PageFiles& files, PageKind kind,
+                     const Guard& guard);
 
 }  // namespace gyre::page

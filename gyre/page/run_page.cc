@@ -107,14 +107,15 @@ void serve(const RunPageOptions& options, int news, UniqueFd& answer) {
   Access access(cookie_name());
   const Guard guard = [&access](net::http::Handler handler) { return access.guarded(std::move(handler)); };
   net::http::Router router;
-  router.add(access.link_route());
-  add_page_routes(router, options.files, PageKind::kJob, [&guard, view](const net::http::Handler& handler) {
+  access.add_entry_routes(router);
+  const std::string place(Access::kPlace);
+  add_page_routes(router, place, options.files, PageKind::kJob, [&guard, view](const net::http::Handler& handler) {
     return guard([handler, view](net::http::Request& request) {
       view->opened();
       return handler(request);
     });
   });
-  add_job_routes(router, "/api", [view](const net::http::Request&) { return view; }, guard);
+  add_job_routes(router, place + "/api", [view](const net::http::Request&) { return view; }, guard);
   router.add(access.new_link_route("/api/links"));
   net::http::ServerOptions server_options;
   server_options.what = "the page";

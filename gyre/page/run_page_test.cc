@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "gyre/base/error.h"
 #include "gyre/metrics/file.h"
@@ -41,32 +42,36 @@ class RunPageTest : public testing::Test {
   static std::string path_of(const std::string& link) { return link.substr(link.find("/open/")); }
 
   /// The answer to one request on a connection of its own.
-  static std::string get(const RunPage& page, const std::string& path, const std::string& headers) {
+  std::string get(const RunPage& page, const std::string& path, const std::string& headers) const {
     RawClient client(endpoint_of(page.link()));
-    client.write("GET " + path + " HTTP/1.1\r\nHost: 127.0.0.1:1\r\nConnection: close\r\n" + headers + "\r\n");
+    client.write("GET " + place_ + path + " HTTP/1.1\r\nHost: 127.0.0.1:1\r\nConnection: close\r\n" + headers + "\r\n");
     return client.read_all();
   }
   /// A viewer that has got the end of a job which ended with exit code 3.
-  static std::unique_ptr<RawClient> follow_to_the_end(RunPage& page, const std::string& cookie) {
+  std::unique_ptr<RawClient> follow_to_the_end(RunPage& page, const std::string& cookie) const {
     auto viewer = std::make_unique<RawClient>(endpoint_of(page.link()));
-    viewer->write("GET /api/live HTTP/1.1\r\nHost: localhost\r\n" + cookie + "\r\n");
+    viewer->write("GET " + place_ + "/api/live HTTP/1.1\r\nHost: localhost\r\n" + cookie + "\r\n");
     viewer->read_until("event: job");
     page.tell({.kind = News::Kind::kFinished, .code = 3});
     page.finish();
     viewer->read_until("\"exit_code\":3");
     return viewer;
   }
-  static std::string enter(const RunPage& page) {
+  /// The cookie; `place_` becomes the secret part of the address.
+  std::string enter(const RunPage& page) {
     RawClient looks(endpoint_of(page.link()));  // As programs do that show what is behind a link.
     looks.write("HEAD " + path_of(page.link()) + " HTTP/1.1\r\nHost: 127.0.0.1:1\r\nConnection: close\r\n\r\n");
     EXPECT_NE(looks.read_all().find("200 OK"), std::string::npos);
     const std::string answer = get(page, path_of(page.link()), "");
     const std::size_t begin = answer.find("Set-Cookie: ") + 12;
+    const std::size_t place = answer.find("Path=/", begin) + 5;
+    place_ = answer.substr(place, answer.find(';', place) - place);
     return "Cookie: " + answer.substr(begin, answer.find(';', begin) - begin) + "\r\n";
   }
 
   fs::path folder_;
   RunPageOptions options_;
+  std::string place_;
 };
 
 // The page is what a person has while the job runs: ranks, charts and logs as they grow, and the end.
@@ -74,11 +79,11 @@ TEST_F(RunPageTest, a_viewer_follows_a_job_to_its_end) {
   auto page = std::make_unique<RunPage>(options_);
   const std::string cookie = enter(*page);
   EXPECT_NE(get(*page, "/page.js", cookie).find("script();"), std::string::npos);
-  EXPECT_NE(get(*page, "/", cookie).find("Content-Security-Policy: default-src 'none'; script-src 'self'"),
+  EXPECT_NE(get(*page, "/page", cookie).find("Content-Security-Policy: default-src 'none'; script-src 'self'"),
             std::string::npos);
 
   RawClient viewer(endpoint_of(page->link()));
-  viewer.write("GET /api/live HTTP/1.1\r\nHost: localhost\r\n" + cookie + "\r\n");
+  viewer.write("GET " + place_ + "/api/live HTTP/1.1\r\nHost: localhost\r\n" + cookie + "\r\n");
   viewer.read_until("event: job");
   std::ofstream(folder_ / "rank-0.log") << "first line\n";
   metrics::FileWriter metrics(folder_ / "metrics");
@@ -133,9 +138,14 @@ TEST_F(RunPageTest, a_page_that_is_given_up_ends_at_once_and_leaves_nothing) {
 TEST_F(RunPageTest, wrong_requests_are_refused_in_words) {
   const RunPage page(options_);
   EXPECT_NE(get(page, "/", "").find("open the link that `gyre` has printed"), std::string::npos);
-  EXPECT_NE(get(page, "/api/job", "").find("\"code\":\"NoCookie\""), std::string::npos);
+  EXPECT_NE(get(page, "/x/api/job", "").find("\"code\":\"NoCookie\""), std::string::npos);
+  EXPECT_NE(get(page, "/x/page", "").find("open the link that `gyre` has printed"), std::string::npos);
   const std::string cookie = enter(page);
+  EXPECT_NE(get(page, "/api/job", "").find("\"code\":\"NoCookie\""), std::string::npos);
+  const std::string place = std::exchange(place_, "");
   EXPECT_NE(get(page, path_of(page.link()), "").find("403 Forbidden"), std::string::npos);
+  EXPECT_NE(get(page, "/x/api/job", cookie).find("\"code\":\"NoCookie\""), std::string::npos);
+  place_ = place;
   EXPECT_NE(get(page, "/api/ranks/..%2f..%2fetc/log", cookie).find("400 Bad Request"), std::string::npos);
   EXPECT_NE(get(page, "/api/ranks/x/log", cookie).find("404 Not Found"), std::string::npos);
   EXPECT_NE(get(page, "/api/chart", cookie).find("MissingParameter"), std::string::npos);

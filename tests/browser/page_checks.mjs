@@ -7,6 +7,7 @@
 // makes test items of them.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
+import { createServer, get } from "node:http";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import { open_browser, run_checks, until } from "./checks.mjs";
@@ -24,7 +25,7 @@ page.on("console", (message) => {
 });
 let bytes = 0;
 page.on("response", async (answer) => {
-  if (/\/(page\.js|page\.css)?$/.test(answer.url())) bytes += (await answer.body()).length;
+  if (/\/(page|page\.js|page\.css)$/.test(answer.url())) bytes += (await answer.body()).length;
 });
 
 const ranks = page.getByRole("radio");
@@ -40,7 +41,7 @@ async function last_step() {
 const checks = {
   async a_link_opens_the_page_once() {
     await page.goto(link);
-    await page.waitForURL("http://127.0.0.1:*/");
+    await page.waitForURL("http://127.0.0.1:*/*/page");
     await page.getByRole("heading", { level: 1 }).waitFor();
     const cookies = await context.cookies();
     assert.deepEqual(cookies.map(({ httpOnly, sameSite }) => [httpOnly, sameSite]), [[true, "Strict"]]);
@@ -49,6 +50,61 @@ const checks = {
     assert.equal((await second.goto(link)).status(), 403);
     assert.equal((await second.goto(page.url())).status(), 401);
     await other.close();
+  },
+
+  async a_server_at_another_port_gets_nothing_that_opens_the_page() {
+    // Somebody else's, at which the user looks with the same browser: cookies are sent to all ports of a host.
+    const heard = [];
+    const other = createServer((request, response) => {
+      heard.push(request.headers);
+      response.end("<title>other</title>");
+    });
+    await new Promise((listens) => other.listen(0, "127.0.0.1", listens));
+    const tab = await context.newPage();
+    const { origin, host } = new URL(page.url());
+    const paths = ["/", "/page", "/api/now", "/open/x", `/${"0".repeat(48)}/page`, `/${"0".repeat(48)}/api/now`];
+    for (const path of paths) await tab.goto(`http://127.0.0.1:${other.address().port}${path}`);
+    await tab.close();
+    other.close();
+    assert.ok(heard.length >= paths.length);
+    const status = (path, cookie) =>
+      new Promise((resolve, reject) =>
+        get(origin + path, { headers: { host, ...(cookie === undefined ? {} : { cookie }) } }, (answer) => {
+          answer.resume();
+          resolve(answer.statusCode);
+        }).on("error", reject));
+    const [ours] = await context.cookies();
+    const theirs = [...new Set(heard.map(({ cookie }) => cookie)), `${ours.name}=${ours.value}`];
+    for (const cookie of theirs) {
+      for (const path of paths) {
+        const answer = await status(path, cookie);
+        assert.ok([401, 403, 404].includes(answer), `${path} with ${cookie}: ${answer}`);
+      }
+    }
+    // It is the address that they lack; and whoever has that alone, from a history, lacks the cookie.
+    const now = new URL("api/now", page.url()).pathname;
+    assert.equal(await status(now, `${ours.name}=${ours.value}`), 200);
+    assert.equal(await status(now), 401);
+  },
+
+  async the_page_is_found_again() {
+    const { origin, hash } = new URL(page.url());
+    const tab = await context.newPage();
+    const is_open = () => tab.locator(".badge.running").waitFor();
+    await tab.goto(`${origin}/${hash}`);
+    await tab.waitForURL("http://127.0.0.1:*/*/page*");
+    await is_open();
+    await tab.reload();
+    await is_open();
+    const address = tab.url();
+    await tab.goto("about:blank");
+    await tab.goBack();
+    await is_open();
+    assert.equal(tab.url().split("#")[0], address.split("#")[0]);
+    const [text] = await Promise.all([context.waitForEvent("page"), tab.getByRole("link", { name: "all as text" }).click()]);
+    await until("the log as text", async () => (await text.locator("body").textContent()).includes("a needle in the log"));
+    await text.close();
+    await tab.close();
   },
 
   async ranks_are_seen_as_they_start() {

@@ -174,10 +174,12 @@ def test_the_page_of_the_job_says_how_far_the_staging_is(run: Run) -> None:
             link = re.search(r"for one browser: (\S+)", launcher.stderr.readline())
             assert link is not None
             browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
-            browser.open(link[1]).close()
+            with browser.open(link[1]) as answer:
+                place = re.search(r"url=(/\w+)/page", answer.read().decode())
+            assert place is not None
 
             def job() -> dict[str, Any]:
-                with browser.open(link[1].split("/open/")[0] + "/api/job") as answer:
+                with browser.open(link[1].split("/open/")[0] + place[1] + "/api/job") as answer:
                     return dict(json.load(answer))
 
             wait_until(lambda: "of 12 files" in job()["preparing"])

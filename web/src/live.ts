@@ -282,10 +282,10 @@ class PolledSource extends RoutesSource {
 }
 
 export function liveSource(): Source {
-  return new LiveSource("/api");
+  return new LiveSource("api");
 }
 
 /** `path`: of the job, in the server's interface. */
 export function polledSource(path: string): PolledSource {
-  return new PolledSource(`/service${path}/run`);
+  return new PolledSource(`service${path}/run`);
 }

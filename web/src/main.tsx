@@ -129,7 +129,7 @@ function RankLog({ source, state, rank, failed, at, change }: {
       over={isOver(state.connection)}
       cut={isOver(state.connection) && state.connection !== "ending"}
       goTo={(to) => change({ rank, at: to })}
-      href={`/api/ranks/${rank}/log`}
+      href={`api/ranks/${rank}/log`}
     >
       {failed !== null && (
         <button type="button" class="bad" onClick={() => void goToFailure(failed)}>
@@ -170,9 +170,19 @@ function Live({ source }: { source: Source }) {
   );
 }
 
+/** For who asks for this host and port alone: the server shows this script's origin the way back. */
+function notePlace(): void {
+  try {
+    localStorage.setItem("gyre-page", location.pathname);
+  } catch {
+    // This browser keeps nothing; the whole address works as well.
+  }
+}
+
 function content() {
   const data = document.getElementById("data");
   if (data !== null) return <Report source={embeddedSource(data.textContent ?? "")} />;
+  notePlace();
   const kind = document.querySelector<HTMLMetaElement>('meta[name="gyre"]')?.content;
   return kind === "service" ? <Service /> : <Live source={liveSource()} />;
 }

@@ -268,7 +268,7 @@ function Output({ job, id }: { job: ServiceJob; id: string }) {
             {file.downloadUrl === null ? (
               <button type="button" class="plain" onClick={() => setBelow(below === "" ? file.name : `${below}/${file.name}`)}>{`${file.name}/`}</button>
             ) : (
-              <a href={`/service${file.downloadUrl}`} download={file.name}>{file.name}</a>
+              <a href={`service${file.downloadUrl}`} download={file.name}>{file.name}</a>
             )}
             <span class="quiet">{file.properties.contentLength === undefined ? "" : shownBytes(file.properties.contentLength)}</span>
           </li>
@@ -301,7 +301,7 @@ function Logs({ workspace, job, chosen, choice, change }: { workspace: string; j
           </a>
         ))}
       </nav>
-      <Log key={url} title={file.name} read={read} size={file.properties.contentLength ?? 0} at={choice.at} over={files.value?.complete === true} goTo={(at) => change({ at })} href={`/service${url}`} />
+      <Log key={url} title={file.name} read={read} size={file.properties.contentLength ?? 0} at={choice.at} over={files.value?.complete === true} goTo={(at) => change({ at })} href={`service${url}`} />
     </div>
   );
 }
@@ -438,7 +438,7 @@ export function Service() {
             {[...new Set([workspace, ...names])].map((name) => <option key={name} value={name}>{name}</option>)}
           </select>
         </label>
-        <NewLink make={() => newLink("/links")} />
+        <NewLink make={() => newLink("links")} />
       </header>
       {place.view === "jobs" && <Jobs key={workspace} workspace={workspace} open={setDraft} />}
       {place.view === "job" && <JobPage key={place.path} workspace={workspace} path={place.path} file={place.file} open={setDraft} />}

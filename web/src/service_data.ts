@@ -1,4 +1,4 @@
-// A job server, through the door of `gyre page`: its own interface (gyre/jobs/http/interface.h) below /service. Nothing
+// A job server, through the door of `gyre page`: its own interface (gyre/jobs/http/interface.h) below "service", relative to the page's address. Nothing
 // is pushed; whoever looks asks again.
 import { useEffect, useRef, useState } from "preact/hooks";
 
@@ -72,7 +72,7 @@ export class ServiceError extends Error {
 }
 
 export async function ask<Answer>(path: string, options: RequestInit = {}): Promise<Answer> {
-  const answer = await fetch(`/service${path}`, options);
+  const answer = await fetch(`service${path}`, options);
   const text = await answer.text();
   if (answer.ok) return (text === "" ? {} : JSON.parse(text)) as Answer;
   let words = `${answer.status} ${answer.statusText}`;
@@ -146,7 +146,7 @@ export function useEvents(path: string, everyMs: number): { events: ServiceEvent
 export function readFile(url: string): ReadLog {
   return async (from, to) => {
     if (to <= from) return { at: from, bytes: new Uint8Array() };
-    const answer = await fetch(`/service${url}`, { headers: { Range: `bytes=${from}-${to - 1}` } });
+    const answer = await fetch(`service${url}`, { headers: { Range: `bytes=${from}-${to - 1}` } });
     if (!answer.ok) throw new Error(`${url}: ${answer.status}`);
     return { at: from, bytes: new Uint8Array(await answer.arrayBuffer()) };
   };
