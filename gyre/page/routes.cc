@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "gyre/base/clock.h"
 #include "gyre/net/http/error.h"
 #include "gyre/net/http/event_stream.h"
 #include "gyre/net/http/file_response.h"
@@ -27,6 +28,8 @@ using net::http::Route;
 using net::http::Router;
 
 constexpr std::chrono::milliseconds kPollInterval{250};
+/// A viewer takes a longer silence for a server that is stopped, or a network that is gone (web/src/live.ts).
+constexpr std::chrono::seconds kLongestSilence{2};
 constexpr std::int64_t kFarthestUs = std::int64_t{1} << 60;
 constexpr std::string_view kShell = R"(<!doctype html>
 <html lang="en">
@@ -77,6 +80,11 @@ class LiveFeed : public net::http::EventFeed {
       grown[std::to_string(rank)] = bytes;
     }
     if (!grown.empty()) batch.events.push_back({.id = {}, .name = "logs", .data = internal::text_of(grown)});
+    const auto time = SteadyClock::now();
+    if (batch.events.empty() && time - said_ >= kLongestSilence) {
+      batch.events.push_back({.id = {}, .name = "alive", .data = "1"});
+    }
+    if (!batch.events.empty()) said_ = time;
     batch.end = now.is_closed;
     return batch;
   }
@@ -88,6 +96,7 @@ class LiveFeed : public net::http::EventFeed {
   std::optional<std::uint64_t> sent_metrics_;
   std::uint64_t sent_timeline_ = 0;
   std::map<int, std::uint64_t> sent_logs_;
+  SteadyClock::time_point said_;
 };
 
 template <typename Number>

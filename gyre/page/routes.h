@@ -38,9 +38,9 @@ using FindJob = std::function<std::shared_ptr<JobView>(const net::http::Request&
 ///   what /live
 ///                     says first, for those who ask again instead
 ///   GET /live         server-sent events "job" (as /job), "metrics" and "timeline" (versions), and "logs"
-///                     ({rank: bytes}), each when it has changed; nothing is queued for a viewer: whoever comes late
-///                     gets what is so now. A viewer that has fetched the end of a job ends the stream: its job waits
-///                     for that for a while.
+///                     ({rank: bytes}), each when it has changed, and "alive" after two seconds without any of
+///                     these; nothing is queued for a viewer: whoever comes late gets what is so now. A viewer that has
+///                     fetched the end of a job ends the stream: its job waits for that for a while.
 /// `open`: the guard alone decides who may; else the server's authenticator does before, and there is no /live.
 void add_job_routes(net::http::Router& router, const std::string& prefix, const FindJob& find, const Guard& guard,
                     bool open = true);

@@ -108,6 +108,16 @@ TEST_F(RunPageTest, a_viewer_follows_a_job_to_its_end) {
   EXPECT_FALSE(fs::exists(folder_)) << "what was the page's alone has stayed";
 }
 
+// A viewer cannot tell a job that does nothing from a server that is stopped, or a network that is gone.
+TEST_F(RunPageTest, a_server_with_nothing_new_says_that_it_is_there) {
+  RunPage page(options_);
+  const std::string cookie = enter(page);
+  RawClient viewer(endpoint_of(page.link()));
+  viewer.write("GET " + place_ + "/api/live HTTP/1.1\r\nHost: localhost\r\n" + cookie + "\r\n");
+  viewer.read_until("event: alive");
+  viewer.read_until("event: alive");
+}
+
 // The end of a job is what people look for, and a browser needs some requests for it.
 TEST_F(RunPageTest, a_viewer_has_time_to_fetch_the_end_and_ends_the_page_by_leaving) {
   options_.farewell = std::chrono::minutes(10);

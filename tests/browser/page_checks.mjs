@@ -273,10 +273,46 @@ const checks = {
   },
 };
 
-/** Of another job, whose launcher is killed. */
+/** The process of the page, among the launcher's children. */
+function page_process() {
+  const launcher = process.env.LAUNCHER;
+  for (const pid of readFileSync(`/proc/${launcher}/task/${launcher}/children`, "utf8").trim().split(" ")) {
+    if (readFileSync(`/proc/${pid}/comm`, "utf8") === "gyre page\n") return Number(pid);
+  }
+  return assert.fail("the launcher has no page");
+}
+
+/** Of another job, whose page is stopped, and then its launcher killed. */
 const lost_checks = {
-  async a_lost_connection_is_said() {
+  async a_page_that_is_stopped_says_so_and_goes_on() {
     await page.goto(link);
+    const tabs = [page];
+    // The others follow without a stream.
+    while (tabs.length < 4) tabs.push(await context.newPage());
+    for (const tab of tabs) {
+      if (tab !== page) await tab.goto(page.url());
+      await tab.locator(".badge.running").waitFor();
+      await until("a step", async () => /step \d+/.test(await tab.locator(".chosen").textContent()));
+    }
+    const step = async (tab) => Number(/step (\d+)/.exec(await tab.locator(".chosen").textContent())?.[1] ?? -1);
+    process.kill(page_process(), "SIGSTOP");
+    try {
+      for (const tab of tabs) await tab.getByText("The server of this page does not answer").waitFor();
+      assert.equal(await page.locator(".badge").first().textContent(), "running");
+    } finally {
+      process.kill(page_process(), "SIGCONT");
+    }
+    for (const tab of tabs) {
+      await until("it is connected", async () => (await tab.locator(".connection.live").count()) === 1);
+      const before = await step(tab);
+      await until("it goes on", async () => (await step(tab)) > before);
+      if (tab !== page) await tab.close();
+    }
+    const before = await last_step();
+    await until("its log goes on", async () => (await last_step()) > before);
+  },
+
+  async a_lost_connection_is_said() {
     await until("a running rank", async () => (await page.locator(".rank.running").count()) > 0);
     process.kill(Number(process.env.LAUNCHER), "SIGKILL");
     await page.getByText("The connection was lost").waitFor();

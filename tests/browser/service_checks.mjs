@@ -111,6 +111,19 @@ const checks = {
     assert.deepEqual(faults, []);
   },
 
+  async a_server_that_is_stopped_is_noticed() {
+    process.kill(Number(server), "SIGSTOP");
+    try {
+      await page.getByText("The server does not answer").first().waitFor();
+      assert.equal(await badge.textContent(), "running");
+    } finally {
+      process.kill(Number(server), "SIGCONT");
+    }
+    await until("it answers again", async () => (await page.locator(".connection.lost").count()) === 0);
+    const before = await last_line();
+    await until("a line that came after it", async () => (await last_line()) > before);
+  },
+
   async a_server_that_goes_away_and_comes_back_is_followed() {
     process.kill(Number(server), "SIGKILL");
     await page.locator(".connection.lost").first().waitFor();

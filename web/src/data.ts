@@ -88,10 +88,10 @@ export interface Range {
 }
 
 /**
- * "lost": it is tried again; "refused": somebody else answers there now. When the job has ended: "ending": the last of it
+ * "lost" and "silent" (connected, but nothing comes): it is tried again; "refused": somebody else answers there now. When the job has ended: "ending": the last of it
  * is being fetched; "over": nothing changes any more; "cut": nor can the rest be fetched.
  */
-export type Connection = "embedded" | "connecting" | "live" | "lost" | "refused" | "ending" | "over" | "cut";
+export type Connection = "embedded" | "connecting" | "live" | "lost" | "silent" | "refused" | "ending" | "over" | "cut";
 
 export function isOver(connection: Connection): boolean {
   return ["ending", "over", "cut"].includes(connection);

@@ -13,6 +13,9 @@ const LAST_BYTES = 65_536;
 /** And this much of the log that is shown, and of the rank's that failed first. */
 const LAST_BYTES_SHOWN = 4_194_304;
 const MOST_LAST_LOGS = 64;
+/** A server says something every two seconds; the silence of one that is stopped, or out of reach, has no other sign. */
+export const SILENT_MS = 7_000;
+const BETWEEN_LOOKS_MS = 1_000;
 const OVER: Job["state"][] = ["ended", "failed", "stopped"];
 
 /** What `/now` answers. */
@@ -48,10 +51,13 @@ abstract class RoutesSource implements Source {
   protected shown = 0;
   #told = false;
 
+  /** Of what is asked for. */
+  #open = new AbortController();
+
   constructor(protected readonly routes: string) {}
 
   async ask(path: string, options: RequestInit = {}): Promise<Response> {
-    const answer = await fetch(this.routes + path, options);
+    const answer = await fetch(this.routes + path, { ...options, signal: this.#open.signal });
     if (!answer.ok) throw new Error(`${path}: ${answer.status}`);
     return answer;
   }
@@ -114,6 +120,21 @@ abstract class RoutesSource implements Source {
     return newLink(`${this.routes}/links`);
   }
 
+  /** What has been asked for fails: it may never be answered. */
+  protected giveUp(): void {
+    this.#open.abort();
+    this.#open = new AbortController();
+  }
+
+  protected async askNow(): Promise<Now> {
+    const timer = setTimeout(() => this.giveUp(), SILENT_MS);
+    try {
+      return (await (await this.ask("/now")).json()) as Now;
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
   protected change(part: Partial<State>): void {
     this.#state = { ...this.#state, ...part };
     if (this.#told) return;
@@ -147,8 +168,14 @@ abstract class RoutesSource implements Source {
  */
 const MOST_STREAMS = 3;
 
+function lossOf(error: unknown): Connection {
+  return error instanceof DOMException && error.name === "AbortError" ? "silent" : "lost";
+}
+
 class LiveSource extends RoutesSource {
   #events: EventSource | null = null;
+  #heard = 0;
+  #watch = 0;
   #polled = -1;
 
   constructor(routes: string) {
@@ -181,15 +208,15 @@ class LiveSource extends RoutesSource {
   async #poll(): Promise<void> {
     while (this.#events === null && !isOver(this.state().connection)) {
       try {
-        const now = (await (await this.ask("/now")).json()) as Now;
+        const now = await this.askNow();
         if (this.#events !== null) return;
         this.takeLogs(now.logs);
         if (this.state().connection !== "live") this.change({ connection: "live" });
         if (now.timeline > 0) this.change({ timeline: now.timeline });
         if (now.metrics !== this.#polled) await this.takeMetrics((this.#polled = now.metrics));
         this.#takeJob(now.job);
-      } catch {
-        if (this.#events === null) this.change({ connection: "lost" });
+      } catch (error) {
+        if (this.#events === null && !isOver(this.state().connection)) this.change({ connection: lossOf(error) });
       }
       await new Promise((resolve) => setTimeout(resolve, POLL_STREAM_MS));
     }
@@ -198,14 +225,37 @@ class LiveSource extends RoutesSource {
   #listen(): void {
     const events = new EventSource(`${this.routes}/live`);
     this.#events = events;
+    const hear = () => {
+      this.#heard = performance.now();
+      if (["connecting", "lost", "silent"].includes(this.state().connection)) this.change({ connection: "live" });
+    };
     const on = (name: string, take: (data: string) => void) =>
-      events.addEventListener(name, (event) => take((event as MessageEvent<string>).data));
+      events.addEventListener(name, (event) => {
+        hear();
+        take((event as MessageEvent<string>).data);
+      });
+    on("alive", () => {});
     on("job", (data) => this.#takeJob(JSON.parse(data) as Job));
     on("metrics", (data) => void this.takeMetrics(Number(data)));
     on("timeline", (data) => this.change({ timeline: Number(data) }));
     on("logs", (data) => this.takeLogs(JSON.parse(data) as Record<string, number>));
-    events.onopen = () => this.change({ connection: "live" });
+    events.onopen = hear;
     events.onerror = () => this.#lose(events);
+    this.#heard = performance.now();
+    clearInterval(this.#watch);
+    this.#watch = setInterval(() => this.#look(), BETWEEN_LOOKS_MS);
+  }
+
+  /** Whether the stream still is one. */
+  #look(): void {
+    const { connection } = this.state();
+    if (["over", "cut", "refused"].includes(connection)) return clearInterval(this.#watch);
+    if (performance.now() - this.#heard < SILENT_MS) return;
+    this.giveUp();
+    if (connection === "ending") return;
+    this.#events?.close();
+    this.change({ connection: "silent" });
+    this.#listen(); // A connection of its own: the old one may lead nowhere.
   }
 
   #lose(events: EventSource): void {
@@ -262,13 +312,13 @@ class PolledSource extends RoutesSource {
       let again = POLL_MS;
       if (document.visibilityState === "visible") {
         try {
-          const now = (await (await this.ask("/now")).json()) as Now;
+          const now = await this.askNow();
           this.takeLogs(now.logs);
           this.change({ job: now.job, connection: now.over ? "over" : "live" });
           if (now.metrics !== this.#version) await this.takeMetrics((this.#version = now.metrics));
           if (now.over) again = POLL_OVER_MS;
-        } catch {
-          this.change({ connection: "lost" });
+        } catch (error) {
+          this.change({ connection: lossOf(error) });
         }
       }
       if (!ended) timer = setTimeout(() => void look(), again);

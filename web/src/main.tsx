@@ -36,6 +36,7 @@ const CONNECTIONS: Record<Connection, string> = {
   live: "",
   connecting: "connecting …",
   lost: "The connection was lost, and this is the last that came; reconnecting …",
+  silent: "The server of this page does not answer: it is stopped, or the network is gone. This is the last that came; asking again …",
   refused: "This browser is not let in any more: the job has ended, or its page is open by a new link. This is the last that came.",
   ending: "Fetching the last of its charts and logs …",
   over: "This page stays readable until you close it.",

@@ -2,6 +2,7 @@
 // is pushed; whoever looks asks again.
 import { useEffect, useRef, useState } from "preact/hooks";
 
+import { SILENT_MS } from "./live";
 import type { ReadLog } from "./log_window";
 
 export interface ServiceJob {
@@ -85,6 +86,11 @@ export async function ask<Answer>(path: string, options: RequestInit = {}): Prom
   throw new ServiceError(answer.status, words);
 }
 
+const LOST = "The connection was lost, and this is the last that came; reconnecting …";
+const SILENT = "The server does not answer: it is stopped or very slow, or the network is gone. This is the last that came; asking again …";
+/** Behind SILENT_MS, for an answer that is slow. */
+const LONGEST_ANSWER_MS = 60_000;
+
 export interface Polled<Answer> {
   value: Answer | null;
   error: string | null;
@@ -102,12 +108,17 @@ export function usePoll<Answer>(path: string | null, everyMs: number): Polled<An
     const look = async () => {
       clearTimeout(timer);
       if (document.visibilityState === "visible") {
+        const say = (error: string) => {
+          if (!ended) setState((before) => ({ path, value: before.path === path ? before.value : null, error }));
+        };
+        const silent = setTimeout(() => say(SILENT), SILENT_MS);
         try {
-          const value = await ask<Answer>(path);
+          const value = await ask<Answer>(path, { signal: AbortSignal.timeout(LONGEST_ANSWER_MS) });
           if (!ended) setState({ path, value, error: null });
         } catch (error) {
-          const words = error instanceof ServiceError ? error.message : "The connection was lost, and this is the last that came; reconnecting …";
-          if (!ended) setState((before) => ({ path, value: before.path === path ? before.value : null, error: words }));
+          say(error instanceof ServiceError ? error.message : error instanceof DOMException ? SILENT : LOST);
+        } finally {
+          clearTimeout(silent);
         }
       }
       if (!ended) timer = setTimeout(() => void look(), everyMs);
