@@ -107,7 +107,8 @@ class Server:
 
 
 @contextmanager
-def _server(folder: Path) -> Iterator[Server]:
+def _server(folder: Path, followers: int) -> Iterator[Server]:
+    """A server of whose logs one user may follow so many."""
     file = folder / "server.json"
     log = folder / "server.log"
     command = [
@@ -117,6 +118,8 @@ def _server(folder: Path) -> Iterator[Server]:
         str(folder / "state"),
         "--listen",
         f"unix:{folder}/gyre.sock",
+        "--limit",
+        f"followers={followers}",
     ]
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -281,9 +284,16 @@ def _followers(server: Server, count: int, lines: int = 50) -> Row:
     _wait(is_there, 60, "the log to appear")
     delays: list[float] = []
     complete: list[bool] = []
+    failures: list[Exception] = []
     offset = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
 
     def follow() -> None:
+        try:
+            follow_to_the_end()
+        except (BenchError, OSError) as failure:
+            failures.append(failure)
+
+    def follow_to_the_end() -> None:
         text = b""
         own = []
         first = True
@@ -300,6 +310,8 @@ def _followers(server: Server, count: int, lines: int = 50) -> Row:
         thread.start()
     for thread in threads:
         thread.join(120)
+    if failures:
+        raise BenchError(f"{len(failures)} of {count} followers failed: {failures[0]}")
     if complete != [True] * count:
         raise BenchError(f"{complete.count(True)} of {count} followers got every line")
     return {"followers": count, "line_delay_p99_us": sorted(delays)[len(delays) * 99 // 100] * 1e6 if delays else None}
@@ -371,7 +383,7 @@ def measure(arguments: argparse.Namespace, launcher: Launcher) -> list[Row]:
         share = folder / "share"
         share.mkdir()
         share.chmod(0o777)
-        with _server(folder) as server:
+        with _server(folder, arguments.followers) as server:
             server.ask("PUT", "/workspaces/default/experiments/bench")
             _add_cluster(server, "bench", arguments.nodes, share)
             if arguments.queued:
