@@ -36,6 +36,7 @@ std::string read_at(const UniqueFd& file, std::uint64_t offset, std::size_t most
   } while (count < 0 && errno == EINTR);
   if (count < 0) throw system_error("reading a file", errno);
   bytes.resize(static_cast<std::size_t>(count));
+  if (bytes.size() < most) bytes.shrink_to_fit();  // A follower keeps it until there is more.
   return bytes;
 }
 

@@ -59,6 +59,14 @@ class FileResponse : public testing::Test {
   std::unique_ptr<RawClient> client_;
 };
 
+TEST_F(FileResponse, a_follower_that_waits_keeps_no_memory) {
+  const auto source = follow_file(open(), 0, [] { return false; });
+  const BodySource::Piece all = source->read(1 << 16);
+  EXPECT_FALSE(all.bytes.empty());
+  EXPECT_EQ(all.bytes.capacity(), std::string(all.bytes.data(), all.bytes.size()).capacity());
+  EXPECT_EQ(source->read(1 << 16).bytes.capacity(), std::string().capacity());
+}
+
 TEST_F(FileResponse, the_whole_file_comes_with_its_length) {
   const std::string response = ask("");
   EXPECT_EQ(status_of(response), "200");

@@ -128,6 +128,7 @@ asio::awaitable<void> Connection::send_source(Response& response, bool chunked) 
       throw ConnectionLost(ErrorCode::kShutDown, "the server stops");
     }
     if (piece.bytes.empty()) {
+      if (buffer_.empty()) std::string().swap(buffer_);  // One who waits keeps no memory.
       if (!end) co_await wait_for_source(piece.wait);
     } else if (chunked) {
       const std::string size = fmt::format("{:x}\r\n", piece.bytes.size());
