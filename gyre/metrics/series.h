@@ -39,17 +39,24 @@ std::string end_of(const std::string* exit_code, bool is_under_way);
 /// Errors as read_metrics().
 Run load_run(const std::filesystem::path& path);
 
+/// By position: whether a later point has the same step or an earlier one. A job that goes on from a checkpoint does
+/// steps again; over steps, a chart shows those that it has done last, and none that it has still to do again.
+std::vector<bool> superseded_points(std::span<const Point> points);
+
 /// At most `most` (4 or more) of the points, in their order, that look the same in a chart over steps: of each of some
 /// ranges of steps, equally wide, the lowest and the highest finite value, and one that is not finite where there is
-/// one; and the last point. All points where they are few enough.
+/// one; and the last point. Where steps go back, superseded points are chosen apart from the others, and with each of
+/// them comes the point that supersedes it; where they go back too often for that, superseded points are left out. All
+/// points where they are few enough.
 std::vector<Point> downsample(std::span<const Point> points, std::size_t most);
 
 /// One of these points, with those before it that were left out. The lowest and the highest values say nothing of what
 /// is usual; whoever smooths a chart needs their mean.
 struct SelectedPoint {
   Point point;
-  std::size_t count = 1;  ///< How many finite values: its own, and those back to the selected point before.
-  double mean = 0;        ///< Of these; NaN where there are none.
+  /// How many finite values: its own, and those back to the selected point before; superseded ones apart from others.
+  std::size_t count = 1;
+  double mean = 0;  ///< Of these; NaN where there are none.
 };
 std::vector<SelectedPoint> select_points(std::span<const Point> points, std::size_t most);
 

@@ -4,8 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <random>
+#include <string>
+#include <vector>
 
 namespace gyre::metrics {
 namespace {
@@ -93,19 +97,108 @@ TEST(Downsample, says_what_selected_points_stand_for) {
   EXPECT_EQ(few.back().mean, 0.5);
 }
 
+/// What a chart over steps shows of points, found as the definition says.
+std::vector<bool> shown_over_steps(const std::vector<Point>& points) {
+  std::vector<bool> shown(points.size(), true);
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    for (std::size_t k = i + 1; k < points.size(); ++k) shown[i] = shown[i] && points[k].step > points[i].step;
+  }
+  return shown;
+}
+
+/// Steps that go back now and then, as a job's that goes on from checkpoints.
+std::vector<Point> resumed_series(std::mt19937& random, int count) {
+  const auto upto = [&random](int most) { return static_cast<int>(random() % static_cast<unsigned>(most + 1)); };
+  const int restarts = upto(6);
+  std::vector<Point> points;
+  std::int64_t step = upto(100);
+  for (int i = 0; i < count; ++i) {
+    step += 1 + upto(2);
+    if (upto(count) < restarts) step -= upto(static_cast<int>(step));
+    const double value = upto(200) == 0 ? kNaN : upto(1'000) - 500.0;
+    points.push_back({step, i, value});
+  }
+  return points;
+}
+
+// A chart of a job that went on from a checkpoint: what a browser, which has the selection alone, makes of it must be
+// what it would make of all points.
+TEST(Downsample, shows_of_steps_that_were_done_again_the_last) {
+  const auto seed = static_cast<unsigned>(std::random_device{}());
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  for (int round = 0; round < 200; ++round) {
+    const std::vector<Point> points = resumed_series(random, 700);
+    const std::vector<bool> shown = shown_over_steps(points);
+    const auto selected = select_points(points, 100);
+    ASSERT_LE(selected.size(), 100U);
+    std::vector<SelectedPoint> drawn;  // As web/src/data.ts does.
+    double all = 0;
+    std::size_t count = 0;
+    for (const SelectedPoint& one : selected) {
+      while (!drawn.empty() && drawn.back().point.step >= one.point.step) drawn.pop_back();
+      drawn.push_back(one);
+    }
+    double lowest = kInfinity;
+    double highest = -kInfinity;
+    for (const auto& [point, weight, mean] : drawn) {
+      ASSERT_TRUE(shown[static_cast<std::size_t>(point.time_us)]) << "position " << point.time_us;
+      count += weight;
+      if (weight > 0) all += static_cast<double>(weight) * mean;
+      if (!std::isfinite(point.value)) continue;
+      lowest = std::min(lowest, point.value);
+      highest = std::max(highest, point.value);
+    }
+    double true_sum = 0;
+    std::size_t true_count = 0;
+    double true_lowest = kInfinity;
+    double true_highest = -kInfinity;
+    for (std::size_t i = 0; i < points.size(); ++i) {
+      if (!shown[i] || !std::isfinite(points[i].value)) continue;
+      true_sum += points[i].value;
+      ++true_count;
+      true_lowest = std::min(true_lowest, points[i].value);
+      true_highest = std::max(true_highest, points[i].value);
+    }
+    ASSERT_EQ(count, true_count);
+    ASSERT_NEAR(all, true_sum, 1e-6);
+    ASSERT_EQ(lowest, true_lowest);
+    ASSERT_EQ(highest, true_highest);
+    ASSERT_EQ(drawn.back().point.time_us, points.back().time_us);
+  }
+}
+
+// A series whose steps go back all the time has no room for what is superseded.
+TEST(Downsample, leaves_superseded_points_out_where_there_are_too_many) {
+  std::vector<Point> points;
+  for (int i = 0; i < 10'000; ++i)
+    points.push_back({i - (i % 10 == 9 ? 2 : 0), i, i % 10 == 7 || i % 10 == 8 ? -1.0 : 1.0});
+  const auto selected = select_points(points, 20);
+  EXPECT_LE(selected.size(), 20U);
+  std::size_t count = 0;
+  for (const SelectedPoint& one : selected) {
+    EXPECT_EQ(one.mean, 1.0);
+    count += one.count;
+  }
+  EXPECT_EQ(count, 8'000U);
+}
+
 TEST(Downsample, takes_any_steps) {
   // The whole range of 64 bits, and one step logged again and again.
   std::vector<Point> points;
-  for (int i = 0; i < 10; ++i) {
+  for (int i = 0; i < 40; ++i) {
     points.push_back({i % 2 == 0 ? std::numeric_limits<std::int64_t>::min() : std::numeric_limits<std::int64_t>::max(),
                       i, static_cast<double>(i)});
   }
-  EXPECT_EQ(downsample(points, 5).size(), 4U);
+  const auto apart = downsample(points, 20);
+  EXPECT_LE(apart.size(), 10U);
+  EXPECT_THAT(apart, testing::Contains(testing::Field(&Point::value, 1)));
+  EXPECT_EQ(apart.back().value, 39);
   for (Point& point : points) point.step = 7;
-  const auto same = downsample(points, 4);
-  ASSERT_EQ(same.size(), 2U);
+  const auto same = downsample(points, 20);
+  ASSERT_EQ(same.size(), 3U);
   EXPECT_EQ(same.front().value, 0);
-  EXPECT_EQ(same.back().value, 9);
+  EXPECT_EQ(same.back().value, 39);
 }
 
 }  // namespace

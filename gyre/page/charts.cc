@@ -19,13 +19,17 @@ double place_of(const Point& point, bool over_time) {
   return over_time ? static_cast<double>(point.time_us) / 1e6 : static_cast<double>(point.step);
 }
 
-/// The points of the range, with one before and one behind it, so that a line goes on to the edges of a chart.
+/// The points of the range, with one before and one behind it, so that a line goes on to the edges of a chart; of steps
+/// that were done again, the last.
 std::vector<Point> within(const std::vector<Point>& points, const ChartRange& range) {
   if (std::isinf(range.from) && std::isinf(range.to)) return points;
   std::vector<Point> inside;
   const Point* before = nullptr;
   const Point* behind = nullptr;
-  for (const Point& point : points) {
+  const std::vector<bool> superseded = range.over_time ? std::vector<bool>() : metrics::superseded_points(points);
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    if (!superseded.empty() && superseded[i]) continue;
+    const Point& point = points[i];
     const double place = place_of(point, range.over_time);
     if (place < range.from) {
       if (before == nullptr || place >= place_of(*before, range.over_time)) before = &point;

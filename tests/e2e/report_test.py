@@ -3,6 +3,10 @@ what is a user's stays text."""
 
 from __future__ import annotations
 
+import csv
+import io
+import random
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -73,3 +77,46 @@ for step in range(3000):
     assert page.ask("document.title") == "Gyre report"
     assert page.faults == []
     assert {request.partition("#")[0] for request in page.requests} == {address}, "it has loaded something"
+
+
+RESUMED = """
+import os, random, gyre
+dice = random.Random(int(os.environ["SEED"]))
+step = 0
+for _ in range(6000):
+    step += 1
+    if dice.random() < 0.001:
+        step = dice.randrange(step)
+    gyre.log({"train/loss": dice.gauss(0, 1) + 100 * (dice.random() < 0.002)}, step=step)
+"""
+
+
+def test_of_steps_that_were_done_again_the_last_are_drawn(
+    gyre: Path, start_job: StartJob, tmp_path: Path, page: Page
+) -> None:
+    """A job that went on from checkpoints, with more points than a chart draws: over steps, none is drawn that a later
+    one has overtaken; over time, all are. The model is of the exported series, point by point."""
+    seed = random.SystemRandom().randrange(1_000_000)
+    print("seed", seed)
+    job = start_job(
+        "-n", "1", "--metrics", "run", "--", sys.executable, "-c", RESUMED, env={**PACKAGE, "SEED": str(seed)}
+    )
+    assert job.wait() == 0, job.stderr
+    subprocess.run([gyre, "report", "run", "--to", "run.html"], cwd=tmp_path, check=True)
+    exported = subprocess.run(
+        [gyre, "metrics", "export", "run", "--format", "csv"], cwd=tmp_path, check=True, capture_output=True, text=True
+    ).stdout
+    rows = [row for row in csv.DictReader(io.StringIO(exported)) if row["name"] == "train/loss"]
+    points = [(int(row["step"]), float(row["value"])) for row in rows]
+    assert len(points) == 6000
+    shown = [value for i, (step, value) in enumerate(points) if all(later > step for later, _ in points[i + 1 :])]
+    for axis, values in (("", shown), ("&x=time", [value for _, value in points])):
+        page.open("about:blank")
+        page.open(f"{(tmp_path / 'run.html').as_uri()}#find=train{axis}")
+        page.wait_for("document.querySelectorAll('canvas').length === 1")
+        described = page.ask("document.querySelector('.plot').getAttribute('aria-label')")
+        found = re.search(r"ends at (\S+), from (\S+) to (\S+)$", described)
+        assert found is not None, described
+        expected = (points[-1][1], min(values), max(values))
+        assert list(map(float, found.groups())) == pytest.approx(expected, rel=1e-3), axis
+    assert page.faults == []

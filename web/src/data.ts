@@ -166,25 +166,40 @@ export function least(values: number[]): number {
   return values.reduce((a, b) => Math.min(a, b), Infinity);
 }
 
+/**
+ * Positions of what is drawn of a line, in ascending places. A job that goes on from a checkpoint does steps again: over
+ * steps, a point counts until a later one has its step or an earlier one; over time, all do.
+ */
+function positionsOf(line: LineData, axis: Axis): number[] {
+  if (axis === "step") {
+    const drawn: number[] = [];
+    line.step.forEach((step, i) => {
+      while (drawn.length > 0 && (line.step[drawn.at(-1) ?? 0] ?? 0) >= step) drawn.pop();
+      drawn.push(i);
+    });
+    return drawn;
+  }
+  const points = new Map<number, number>(); // A chart needs ascending places.
+  line.time.forEach((time, i) => points.set(time, i));
+  return [...points].sort(([a], [b]) => a - b).map(([, i]) => i);
+}
+
 /** `first`: of the whole chart, of which `chart` may be a part. */
 export function linesOf(chart: ChartData, runs: Run[], axis: Axis, first: number): Line[] {
   return chart.lines.map((line) => {
-    // A chart needs ascending places; a job that went on from a checkpoint repeats steps, of which the later counts.
     const origin = axis === "time" ? begun(runs, chart, line.run) : first;
     const places = axis === "time" ? line.time : line.step;
-    const points = new Map<number, number>();
-    places.forEach((place, i) => points.set(place - origin, i));
-    const sorted = [...points].sort(([a], [b]) => a - b);
-    const y = sorted.map(([, i]) => finite(line.value[i] ?? "NaN"));
+    const drawn = positionsOf(line, axis);
+    const y = drawn.map((i) => finite(line.value[i] ?? "NaN"));
     const name = runs.length > 1 ? `${runs[line.run]?.name ?? ""} ` : "";
     return {
       label: `${name}rank ${line.rank}`,
       rank: line.rank,
       run: line.run,
-      x: sorted.map(([x]) => x),
+      x: drawn.map((i) => (places[i] ?? 0) - origin),
       y,
-      weight: sorted.map(([, i]) => line.weight?.[i] ?? 1),
-      mean: line.mean === undefined ? y : sorted.map(([, i]) => line.mean?.[i] ?? null),
+      weight: drawn.map((i) => line.weight?.[i] ?? 1),
+      mean: line.mean === undefined ? y : drawn.map((i) => line.mean?.[i] ?? null),
       last: line.value.at(-1) ?? "NaN",
     };
   });
@@ -198,7 +213,7 @@ export function withDetail(chart: ChartData, detail: ChartData, axis: Axis): Cha
     const places = (one: LineData) => (axis === "time" ? one.time : one.step);
     const from = least(places(fine));
     const to = -least(places(fine).map((place) => -place));
-    const indices = places(line).map((place, i) => ({ place, i }));
+    const indices = (axis === "time" ? line.time.map((_, i) => i) : positionsOf(line, axis)).map((i) => ({ place: places(line)[i] ?? 0, i }));
     const before = indices.filter(({ place }) => place < from).map(({ i }) => i);
     const behind = indices.filter(({ place }) => place > to).map(({ i }) => i);
     const both = <Item>(all: Item[], part: Item[]): Item[] => [...before.map((i) => all[i] as Item), ...part, ...behind.map((i) => all[i] as Item)];
