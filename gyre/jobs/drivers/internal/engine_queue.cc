@@ -4,6 +4,7 @@
 #include <spdlog/logger.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "gyre/base/error.h"
@@ -70,10 +71,11 @@ void EngineQueue::run() {
       for (auto& [attempt, entry] : entries_) entry.outage_told = false;
     } catch (const Error& error) {
       tell_unreachable(error.what());
+      next_list_ = SteadyClock::now() + std::max(pauses_.poll, pauses_.outage);
     }
-    const auto pause = unreachable_ ? std::max(pauses_.poll, pauses_.outage) : pauses_.poll;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(next_list_ - SteadyClock::now()).count();
     pollfd wait{.fd = wake_.fd(), .events = POLLIN, .revents = 0};
-    ::poll(&wait, 1, entries_.empty() ? -1 : static_cast<int>(pause.count()));
+    ::poll(&wait, 1, wants_list() ? static_cast<int>(std::max<std::int64_t>(left, 0)) : -1);
   }
 }
 
@@ -100,23 +102,35 @@ void EngineQueue::take_wishes() {
   }
 }
 
+/// Some request's fate is known to the engine alone.
+bool EngineQueue::wants_list() const {
+  return std::ranges::any_of(entries_, [](const auto& each) {
+    return !each.second.over && (!each.second.id.empty() || each.second.job.may_exist);
+  });
+}
+
 void EngineQueue::turn() {
   {
     const MutexLock lock(mutex_);
     take_wishes();
   }
-  const bool ask = std::ranges::any_of(entries_, [](const auto& each) {
-    return !each.second.over && (!each.second.id.empty() || each.second.job.may_exist);
-  });
-  const std::vector<Holding> list = ask ? engine_->list() : std::vector<Holding>();
+  if (wants_list() && SteadyClock::now() >= next_list_) {
+    const std::vector<Holding> list = engine_->list();
+    next_list_ = SteadyClock::now() + pauses_.poll;
+    for (auto& [attempt, entry] : entries_) {
+      if (!entry.over && entry.id.empty() && entry.job.may_exist) look_for(entry, list);
+      if (!entry.over && !entry.id.empty()) look_at(entry, list);
+    }
+  }
+  bool asked = false;
   for (auto& [attempt, entry] : entries_) {
-    if (entry.over) continue;
+    if (entry.over || entry.job.may_exist) continue;
     if (!entry.id.empty()) {
-      look_at(entry, list, SteadyClock::now());
-    } else if (entry.job.may_exist) {
-      look_for(entry, list);
+      release_unwanted(entry);
     } else if (entry.wish != Wish::kRun) {
       end(entry, Sighting::End::kCanceled, "CANCELLED");
+    } else if (std::exchange(asked, true)) {
+      wake_.notify();  // Wishes and a list come between two requests.
     } else {
       ask_now(entry);
     }
@@ -132,7 +146,6 @@ void EngineQueue::ask_now(Entry& entry) {
   try {
     entry.id = engine_->ask(entry.job.request);
     tell({Sighting::Kind::kSubmitted, entry.job.attempt(), entry.id});
-    wake_.notify();  // It may run already.
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kInvalidArgument && error.code() != ErrorCode::kNotFound) {
       entry.job.may_exist = true;  // It may have heard, and only its answer is lost.
@@ -150,19 +163,21 @@ void EngineQueue::look_for(Entry& entry, const std::vector<Holding>& list) {
     if (entry.id.empty() && holding.name == entry.job.request.name && !holding.is_over()) entry.id = holding.id;
   }
   entry.job.may_exist = false;
-  if (entry.id.empty()) return wake_.notify();  // It was never asked for; it is now, or never.
+  if (entry.id.empty()) return;  // It was never asked for; it is now, or never.
   tell({Sighting::Kind::kSubmitted, entry.job.attempt(), entry.id});
-  look_at(entry, list, SteadyClock::now());
 }
 
-/// One that was asked for twice, around the death of a service. The engine runs only one of them at a time.
+/// One that was asked for twice, around the death of a service. The engine runs only one of them at a time: that one is
+/// kept, or the first of the list, so that two services, of which one has just died, do not end each other's.
 void EngineQueue::end_doubles(Entry& entry, const std::vector<Holding>& list) {
   const auto is_live = [&](const Holding& each) { return each.name == entry.job.request.name && !each.is_over(); };
   const auto runs = [&](const Holding& each) { return is_live(each) && each.state == State::kRuns; };
   const auto own = std::ranges::find(list, entry.id, &Holding::id);
-  const auto running = std::ranges::find_if(list, runs);
-  if (running != list.end() && (own == list.end() || !runs(*own))) {
-    entry.id = running->id;
+  auto kept = std::ranges::find_if(list, runs);
+  if (kept == list.end()) kept = std::ranges::find_if(list, is_live);
+  const bool is_over = own != list.end() && own->is_over();
+  if (kept != list.end() && !is_over && kept->id != entry.id) {
+    entry.id = kept->id;
     tell({Sighting::Kind::kSubmitted, entry.job.attempt(), entry.id});
   }
   for (const Holding& each : list) {
@@ -170,7 +185,7 @@ void EngineQueue::end_doubles(Entry& entry, const std::vector<Holding>& list) {
   }
 }
 
-void EngineQueue::look_at(Entry& entry, const std::vector<Holding>& list, Time now) {
+void EngineQueue::look_at(Entry& entry, const std::vector<Holding>& list) {
   end_doubles(entry, list);
   const auto found = std::ranges::find(list, entry.id, &Holding::id);
   if (found == list.end()) return end(entry, Sighting::End::kUnknown, "UNKNOWN");
@@ -179,10 +194,14 @@ void EngineQueue::look_at(Entry& entry, const std::vector<Holding>& list, Time n
     return end(entry, lost ? Sighting::End::kLost : Sighting::End::kCanceled, found->text, found->last_words);
   }
   tell_state(entry, *found);
+}
+
+/// Whatever the last list has said: the engine is fine with one that is over.
+void EngineQueue::release_unwanted(Entry& entry) {
+  const auto now = SteadyClock::now();
   if (entry.wish == Wish::kRun || now < entry.cancel_after || now < entry.cancelled + kCancelAgain) return;
   entry.cancelled = now;
   engine_->release(entry.id);
-  wake_.notify();
 }
 
 void EngineQueue::tell_state(Entry& entry, const Holding& holding) {

@@ -46,12 +46,13 @@ struct QueuedRequest {
 };
 
 /// The requests of one service. A thread of its own calls the engine, one call at a time, so that others never wait for
-/// it. Thread-safe.
+/// it. However many requests there are, and whatever happens to them, the engine is asked for its list at most once per
+/// interval, and only while it has something of ours. Thread-safe.
 class EngineQueue {
  public:
   struct Pauses {
-    std::chrono::milliseconds poll;
-    std::chrono::milliseconds outage;
+    std::chrono::milliseconds poll;    ///< Between the end of one listing and the next.
+    std::chrono::milliseconds outage;  ///< The same, where the engine has not answered.
   };
 
   EngineQueue(std::shared_ptr<NodeEngine> engine, Pauses pauses, Logger logger);
@@ -90,9 +91,11 @@ class EngineQueue {
   void run();
   void turn();
   void take_wishes() GYRE_REQUIRES(mutex_);
-  void look_at(Entry& entry, const std::vector<Holding>& list, Time now);
+  bool wants_list() const;
+  void look_at(Entry& entry, const std::vector<Holding>& list);
   void look_for(Entry& entry, const std::vector<Holding>& list);
   void ask_now(Entry& entry);
+  void release_unwanted(Entry& entry);
   /// Of those with that name one is kept.
   void end_doubles(Entry& entry, const std::vector<Holding>& list);
   void tell_state(Entry& entry, const Holding& holding);
@@ -110,6 +113,7 @@ class EngineQueue {
   std::map<std::string, Wish> wishes_ GYRE_GUARDED_BY(mutex_);
   std::vector<Sighting> seen_ GYRE_GUARDED_BY(mutex_);
   std::map<std::string, Entry> entries_;  // The thread's own, as what follows.
+  Time next_list_{};
   bool unreachable_ = false;
   std::atomic<bool> stopping_{false};
   std::thread thread_;
