@@ -6,6 +6,8 @@
 #include <chrono>
 #include <utility>
 
+#include "gyre/base/clock.h"
+
 namespace gyre::jobs::client {
 
 namespace {
@@ -14,8 +16,17 @@ constexpr std::uint64_t kReadAtOnce = std::uint64_t{1} << 20;
 constexpr std::chrono::milliseconds kFirstPause{50};      // The first lines of a job are waited for.
 constexpr std::chrono::milliseconds kShortestPause{250};  // Each round is a request or two, and followers are many.
 constexpr std::chrono::milliseconds kLongestPause{1'000};
+/// A pause is a part of the time for which nothing has come: whoever has waited for a second does not wait for half of
+/// one more.
+constexpr int kFirstPart = 8;  // Before anything has come,
+constexpr int kPart = 4;       // and since.
 
 }  // namespace
+
+std::chrono::milliseconds pause_after(std::chrono::milliseconds quiet, bool has_logs) {
+  return has_logs ? std::clamp(quiet / kPart, kShortestPause, kLongestPause)
+                  : std::clamp(quiet / kFirstPart, kFirstPause, kLongestPause);
+}
 
 LogTail::LogTail(LogSource& source, std::set<std::string> files, LogLines::Sink sink,
                  std::function<void(int attempt)> begins_again)
@@ -66,11 +77,12 @@ bool LogTail::read_all() {
 }
 
 void LogTail::follow(const std::function<void()>& meanwhile) {
-  for (std::chrono::milliseconds pause = kFirstPause; !read_new();) {
-    if (has_new_) pause = kShortestPause;
+  auto last_came = SteadyClock::now();
+  while (!read_new()) {
+    if (has_new_) last_came = SteadyClock::now();
     meanwhile();
-    ::poll(nullptr, 0, static_cast<int>(pause.count()));
-    pause = std::min(pause * 3 / 2, kLongestPause);
+    const auto quiet = std::chrono::duration_cast<std::chrono::milliseconds>(SteadyClock::now() - last_came);
+    ::poll(nullptr, 0, static_cast<int>(pause_after(quiet, found_logs()).count()));
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -11,6 +12,9 @@
 #include "gyre/jobs/client/log_source.h"
 
 namespace gyre::jobs::client {
+
+/// How long a follower pauses after nothing has come for `quiet`. `has_logs`: something has come before. Pure.
+std::chrono::milliseconds pause_after(std::chrono::milliseconds quiet, bool has_logs);
 
 /// Reads a job's logs, in parts, as they grow: each byte once, whatever happens to server and connection in between. A
 /// job that was queued again may have new files of the same names: those are read from their beginning. Not

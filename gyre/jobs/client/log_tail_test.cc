@@ -89,6 +89,17 @@ TEST_F(LogTailTest, following_ends_with_the_job_whatever_is_written_meanwhile) {
   EXPECT_EQ(out_, expected);
 }
 
+// Between a job's first line and its reader stands the pause alone: a job whose nodes take a second to come was read
+// half a second later. And hundreds of followers of a job that says nothing must not ask all the time.
+TEST_F(LogTailTest, a_follower_pauses_for_a_part_of_the_time_that_it_has_waited) {
+  using std::chrono::milliseconds;
+  EXPECT_EQ(pause_after(milliseconds(0), false), milliseconds(50));
+  EXPECT_EQ(pause_after(milliseconds(1'200), false), milliseconds(150));
+  EXPECT_EQ(pause_after(milliseconds(60'000), false), milliseconds(1'000));
+  EXPECT_EQ(pause_after(milliseconds(0), true), milliseconds(250));
+  EXPECT_EQ(pause_after(milliseconds(60'000), true), milliseconds(1'000));
+}
+
 TEST_F(LogTailTest, one_file_alone_is_shown_as_it_is) {
   write_log("j", "execution.log", "began\n");
   write_log("j", "stdout.txt", "not this\n");
