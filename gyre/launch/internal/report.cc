@@ -60,7 +60,13 @@ bool wanted_input(const FailureReport& report) {
 std::string explain_import(const FailureReport& report) {
   if (!report.error) return {};
   const std::string& error = report.error->error;
-  if (error == "ModuleNotFoundError: No module named 'horovod'") {
+  const bool no_horovod = error == "ModuleNotFoundError: No module named 'horovod'";
+  // Their ranks run under --horovod-compat anyhow.
+  if (no_horovod && report.is_services_job) {
+    return "neither Horovod is installed on this node nor Gyre's Python package, which stands in for it; install "
+           "gyre-train there, or in the image of the job's container (on hosts with ssh: docs/guide/ssh.md)";
+  }
+  if (no_horovod) {
     return "Horovod is not installed; `gyre run --horovod-compat` runs its scripts unchanged, or write `import "
            "gyre.torch as hvd` (docs/guide/from_horovod.md)";
   }

@@ -98,6 +98,10 @@ TEST(report, a_script_for_horovod_or_nccl_is_told_what_to_write_here) {
   FailureReport report = killed_rank();
   report.error = PythonError{.place = {}, .source = {}, .error = "ModuleNotFoundError: No module named 'horovod'"};
   EXPECT_THAT(failure_block(report, false), HasSubstr("`gyre run --horovod-compat` runs its scripts unchanged"));
+  report.is_services_job = true;  // Where a host has only a copy of our programs, the option is given and does nothing.
+  EXPECT_THAT(failure_block(report, false), HasSubstr("install gyre-train there"));
+  EXPECT_THAT(failure_block(report, false), Not(HasSubstr("--horovod-compat")));
+  report.is_services_job = false;
   report.error->error = "ModuleNotFoundError: No module named 'horovod.mxnet'";  // Of the compatible modules.
   EXPECT_THAT(failure_block(report, false), Not(HasSubstr("--horovod-compat")));
   report.error->error = "RuntimeError: Distributed package doesn't have NCCL built in";

@@ -297,6 +297,7 @@ std::optional<FailureReport> HostsRun::report() const {
     if (had_left) report->they_left_a_group = true;
   }
   std::ranges::sort(report->finished_before);
+  report->is_services_job = options_.job.metrics_for_service;
   return report;
 }
 
