@@ -1,4 +1,4 @@
-"""The page beside TensorBoard: the same Chromium, and values of 64 ranks; the page also has a log of 1 GB."""
+"""The page compared with TensorBoard: the same Chromium, and values of 64 ranks; the page also has a log of 1 GB."""
 
 from __future__ import annotations
 
