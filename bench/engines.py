@@ -1,7 +1,8 @@
 """What Gyre adds to the time of the engine that a cluster's nodes come from, with jobs of two nodes, on hosts and in
 containers: until both nodes have written a line, compared in turn with what the engine alone needs for that (`ssh`,
 `sbatch`, `podman run`); until a job has ended that is stopped, or of which a rank is killed; and fifty jobs at once,
-with the commands of the engine that the server called meanwhile. Engines are real, and all on this machine."""
+with the commands of the engine that the server called meanwhile. Engines are real, and all on this machine. Slurm's
+scheduler looks for work once a second: for how long a job happens to wait for it is in neither time, but told."""
 
 from __future__ import annotations
 
@@ -31,6 +32,7 @@ from running_job import wait_until  # noqa: E402
 
 COUNTED = ("ssh", "sbatch", "squeue", "sacct", "scontrol", "scancel", "sinfo")
 LINE = "first"
+NOTED = {"sbatch": "end", "srun": "begin"}  # Between the two a job waits for Slurm's scheduler.
 
 
 def seconds_of(act: Callable[[], None]) -> float:
@@ -60,7 +62,7 @@ def read_lines(process: subprocess.Popen[str], count: int) -> None:
 
 
 def engine_alone(place: Place, engine: str, folder: Path) -> float:
-    """Seconds until both nodes have written a line, without Gyre."""
+    """Seconds until both nodes have written a line, without Gyre. `folder`: with the measurement's programs."""
     words = ["echo", LINE]
     if place.contained:
         words = place.storage.command("run", "--rm", "--network=host", IMAGE, *words)
@@ -76,7 +78,7 @@ def engine_alone(place: Place, engine: str, folder: Path) -> float:
         begin = time.monotonic()
         subprocess.run(batch, check=True, capture_output=True, env=place.server.environment, cwd=folder)
         wait_until("Slurm's job has written", both_lines)
-        return time.monotonic() - begin
+        return time.monotonic() - begin - schedulers_wait(folder)
     commands = [words, words]
     if engine == "ssh":
         assert place.hosts is not None
@@ -90,8 +92,15 @@ def engine_alone(place: Place, engine: str, folder: Path) -> float:
         return time.monotonic() - begin
 
 
-def with_gyre(place: Place, name: str) -> float:
-    """The same from `gyre job submit --follow`."""
+def schedulers_wait(folder: Path) -> float:
+    """Seconds for which the job that Slurm has started last waited for its scheduler; 0 on other engines."""
+    moments = [line.split() for line in (folder / "programs" / "moments").read_text().splitlines()]
+    last = {name: float(when) for name, when in moments}
+    return max(last["srun"] - last["sbatch"], 0) if len(last) == len(NOTED) else 0
+
+
+def with_gyre(place: Place, name: str, folder: Path) -> tuple[float, float]:
+    """The same from `gyre job submit --follow`, and how long it has waited for Slurm's scheduler."""
     program = {"gyreSettings": {"program": ["echo", LINE], "processesPerNode": 1}}
     words = [str(GYRE), "job", "submit", str(place.job_file(name, program)), "--cluster", "lab", "--name", name]
     begin = time.monotonic()
@@ -99,7 +108,8 @@ def with_gyre(place: Place, name: str) -> float:
         read_lines(process, 2)
         took = time.monotonic() - begin
     place.expect_nothing_left()
-    return took
+    waited = schedulers_wait(folder)
+    return took - waited, waited
 
 
 def until_it_has_ended(place: Place, name: str, end: Callable[[], object]) -> float:
@@ -130,14 +140,20 @@ def sleepers(place: Place) -> list[int]:
 
 def count_commands(folder: Path) -> Path:
     """Programs that stand before the machine's and write down that they were called; returns the list of calls."""
-    calls = folder / "calls"
-    calls.touch()
-    for name in COUNTED:
+    calls, moments = folder / "calls", folder / "moments"
+    for file in (calls, moments):
+        file.touch()
+    for name in {*COUNTED, *NOTED}:
         program = shutil.which(name)
         if program is None:
             continue
         shim = folder / name
-        shim.write_text(f'#!/bin/sh\necho {name} >>{calls}\nexec {program} "$@"\n')
+        count = f"echo {name} >>{calls}" if name in COUNTED else ":"
+        note = f'echo "{name} $(date +%s.%N)" >>{moments}'
+        steps = [count, f'{program} "$@"', "code=$?", note, "exit $code"]
+        if NOTED.get(name) != "end":
+            steps = [count, note if name in NOTED else ":", f'exec {program} "$@"']
+        shim.write_text("\n".join(["#!/bin/sh", *steps]) + "\n")
         shim.chmod(0o755)
     return calls
 
@@ -164,12 +180,14 @@ def measure(engine: str, contained: bool, rounds: int, jobs: int) -> dict[str, A
         calls = count_commands(programs)
         (folder / "server").mkdir()
         with place_on(engine, contained, GYRE, folder / "server", programs) as place:
-            with_gyre(place, "warm")
+            with_gyre(place, "warm", folder)
             engine_alone(place, engine, folder)
-            alone, ours = [], []
+            alone, ours, waits = [], [], []
             for number in range(rounds):
                 alone.append(engine_alone(place, engine, folder))
-                ours.append(with_gyre(place, f"first-{number}"))
+                took, waited = with_gyre(place, f"first-{number}", folder)
+                ours.append(took)
+                waits.append(waited)
             stops = [
                 until_it_has_ended(
                     place, f"stop-{number}", lambda at=number: place.server.ok("job", "stop", f"stop-{at}")
@@ -186,6 +204,7 @@ def measure(engine: str, contained: bool, rounds: int, jobs: int) -> dict[str, A
                 "contained": contained,
                 "first_line_s": round(statistics.median(ours), 3),
                 "engine_alone_s": round(statistics.median(alone), 3),
+                "scheduler_s": round(statistics.median(waits), 3),
                 "stop_s": round(statistics.median(stops), 3),
                 "kill_s": round(statistics.median(kills), 3),
                 **many_jobs(place, jobs, calls),
@@ -196,10 +215,11 @@ def measure(engine: str, contained: bool, rounds: int, jobs: int) -> dict[str, A
 
 def line_of(row: dict[str, Any]) -> str:
     where = "containers" if row["contained"] else "hosts"
+    waited = f", and {row['scheduler_s']:.2f} s for Slurm's scheduler" if row["scheduler_s"] else ""
     commands = ", ".join(f"{count} {name}" for name, count in sorted(row["commands"].items())) or "none"
     return (
         f"{row['engine']}, {where}: both nodes' first line after {row['first_line_s']:.2f} s, "
-        f"the engine alone {row['engine_alone_s']:.2f} s; over after a stop {row['stop_s']:.2f} s, "
+        f"the engine alone {row['engine_alone_s']:.2f} s{waited}; over after a stop {row['stop_s']:.2f} s, "
         f"after a killed rank {row['kill_s']:.2f} s; {row['jobs']} jobs in {row['jobs_s']:.1f} s, commands: {commands}"
     )
 
