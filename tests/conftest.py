@@ -37,6 +37,7 @@ TOGETHER = (
     "tests/e2e/slurm_driver_test.py",
     "tests/e2e/ssh_containers_test.py",
     "tests/e2e/ssh_driver_test.py",
+    "tests/e2e/ssh_hosts_test.py",
     "tests/e2e/wheel_test.py",
 )
 # Tests that wait more than they compute (./dev test --durations): `--waiting-process` gives them a process of their own
@@ -62,6 +63,7 @@ WAITING = (
     "tests/e2e/slurm_driver_test.py",
     "tests/e2e/ssh_containers_test.py",
     "tests/e2e/ssh_driver_test.py",
+    "tests/e2e/ssh_hosts_test.py",
     "tests/e2e/stage_test.py",
     "tests/e2e/store_mount_test.py",
     "tests/e2e/store_test.py",

@@ -9,10 +9,9 @@ import contextlib
 import getpass
 import os
 import shutil
-import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,13 +22,17 @@ LONGEST_START_SECONDS = 30
 
 @dataclass
 class SshCluster:
-    """`config`: of ssh, which knows the hosts by `names`. `variables`: that logins have there."""
+    """`config`: of ssh, which knows the hosts by `names`. `variables`: that logins have there. `settings`: lines
+    for each sshd that is started, before ours. `run_on`: how a command line runs on the host of that number."""
 
     folder: Path
     names: list[str]
     ports: dict[str, int]
     config: Path
+    addresses: list[str]
     variables: dict[str, str] = field(default_factory=dict)
+    settings: list[str] = field(default_factory=list)
+    run_on: Callable[[int, list[str]], list[str]] = lambda _, command: command
     servers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def local(self, name: str) -> Path:
@@ -51,7 +54,8 @@ class SshCluster:
         number = self.names.index(name)
         variables = {"XDG_CACHE_HOME": str(self.folder / "local" / "cache"), **self.variables}
         settings = [
-            f"ListenAddress 127.0.0.{2 + number}:{self.ports[name]}",
+            *self.settings,
+            f"ListenAddress {self.addresses[number]}:{self.ports[name]}",
             f"HostKey {self.folder / f'host-{name}'}",
             f"AuthorizedKeysFile {self.folder / 'authorized'}",
             f"PidFile {self.folder / f'{name}.pid'}",
@@ -66,13 +70,14 @@ class SshCluster:
         file.write_text("\n".join(settings) + "\n")
         sshd = shutil.which("sshd") or "/usr/sbin/sshd"
         line = f'mount --bind "{self.local(name)}" "{self.folder}/local" && exec {sshd} -D -e -f "{file}"'
-        with (self.folder / f"{name}.log").open("ab") as log:
-            self.servers[name] = subprocess.Popen(["unshare", "--mount", "sh", "-c", line], stderr=log)
+        log = self.folder / f"{name}.log"
+        begin = log.stat().st_size if log.exists() else 0
+        with log.open("ab") as words:
+            command = self.run_on(number, ["unshare", "--mount", "sh", "-c", line])
+            self.servers[name] = subprocess.Popen(command, stderr=words)
         until = time.monotonic() + LONGEST_START_SECONDS
-        while True:
-            with contextlib.suppress(OSError), socket.create_connection((f"127.0.0.{2 + number}", self.ports[name]), 1):
-                return
-            assert self.servers[name].poll() is None, (self.folder / f"{name}.log").read_text()
+        while b"Server listening on" not in log.read_bytes()[begin:]:
+            assert self.servers[name].poll() is None, log.read_text()
             assert time.monotonic() < until
             time.sleep(0.02)
 
@@ -83,7 +88,14 @@ class SshCluster:
 
 
 @contextlib.contextmanager
-def ssh_cluster(folder: Path, hosts: int, variables: dict[str, str] | None = None) -> Iterator[SshCluster]:
+def ssh_cluster(
+    folder: Path,
+    hosts: int,
+    variables: dict[str, str] | None = None,
+    addresses: list[str] | None = None,
+    run_on: Callable[[int, list[str]], list[str]] = lambda _, command: command,
+) -> Iterator[SshCluster]:
+    """`addresses`: of the hosts, where they are on other networks than this machine's; `run_on` as in SshCluster."""
     folder.mkdir(exist_ok=True)
     folder.chmod(0o755)
     (folder / "local").mkdir()
@@ -91,10 +103,12 @@ def ssh_cluster(folder: Path, hosts: int, variables: dict[str, str] | None = Non
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "client")], check=True)
     shutil.copy(folder / "client.pub", folder / "authorized")
     (folder / "authorized").chmod(0o600)
-    cluster = SshCluster(folder, names, {name: free_port() for name in names}, folder / "ssh_config", variables or {})
+    where = addresses or [f"127.0.0.{2 + number}" for number in range(hosts)]
+    ports = {name: free_port() for name in names}
+    cluster = SshCluster(folder, names, ports, folder / "ssh_config", where, variables or {}, run_on=run_on)
     lines = []
     for number, name in enumerate(names):
-        lines += [f"Host {name}", f"  HostName 127.0.0.{2 + number}", f"  Port {cluster.ports[name]}"]
+        lines += [f"Host {name}", f"  HostName {where[number]}", f"  Port {cluster.ports[name]}"]
     lines += ["Host *", f"  IdentityFile {folder / 'client'}", "  IdentitiesOnly yes"]
     cluster.config.write_text("\n".join(lines) + "\n")
     if os.geteuid() == 0:

@@ -41,8 +41,12 @@ constexpr std::chrono::seconds kStopPatience{30};  // Beyond the grace, with nod
 constexpr std::chrono::seconds kLongestLeave{5};   // Of node programs, when the service ends.
 
 /// As the end of a sentence.
-std::string shown_words(const std::string& words) {
-  return words.empty() ? "" : fmt::format("; the last words of its output: {}", words);
+std::string shown_words(const std::string& words) { return words.empty() ? "" : ": " + words; }
+
+/// A node's loss, with what the engine has to say about it: which host it was, say.
+Event with_words(Event event, const Sighting& sighting) {
+  if (event.result->error) event.result->error->message += shown_words(sighting.last_words);
+  return event;
 }
 
 }  // namespace
@@ -283,7 +287,8 @@ class EngineDriver::Work {
       case Kind::kSubmitted:
         attempt.id = sighting.text;
         keep_note(home_.holding(sighting.attempt), sighting.text);
-        return note(fmt::format("it is job {} of {}", sighting.text, engine_->title()));
+        if (engine_->shows_ids()) note(fmt::format("it is {}", job_of(attempt)));
+        return;
       case Kind::kWaits: return note(fmt::format("{} waits: {}", job_of(attempt), sighting.text));
       case Kind::kUnreachable:
         return note(fmt::format("{} does not answer; it is asked again: {}", engine_->title(), sighting.text));
@@ -297,14 +302,16 @@ class EngineDriver::Work {
                        record_of_error(fmt::format("{} refuses the job: {}", engine_->title(), sighting.text)));
       case Kind::kOver:
         attempt.over = true;
-        if (attempt.held) told.push_back(*std::exchange(attempt.held, std::nullopt));
+        if (attempt.held) told.push_back(with_words(*std::exchange(attempt.held, std::nullopt), sighting));
         return settle(attempt, sighting);
       case Kind::kGone: return;
     }
   }
 
   /// "Slurm's job 17"
-  std::string job_of(const Attempt& attempt) const { return fmt::format("{}'s job {}", engine_->title(), attempt.id); }
+  std::string job_of(const Attempt& attempt) const {
+    return engine_->shows_ids() ? fmt::format("{}'s job {}", engine_->title(), attempt.id) : "the attempt";
+  }
 
   /// What would be lost with this service alone, before anybody hears of the end: the nodes may go any time.
   void keep_records(const Event& event) const {

@@ -101,7 +101,7 @@ TEST_F(EngineJobs, a_refusal_ends_the_attempt_with_the_engines_words) {
   EXPECT_THAT(result.lost, testing::IsEmpty());
 }
 
-// Who makes a cluster on a host that cannot use the engine must learn it there, and what to do.
+// The user who makes a cluster on a host that cannot use the engine must learn it there, and what to do.
 TEST_F(EngineJobs, what_is_missing_is_said_with_its_remedy) {
   EXPECT_NO_THROW(driver().check({}));
   EXPECT_EQ(driver().most_nodes(), ModelEngine::kHosts);

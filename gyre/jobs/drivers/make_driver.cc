@@ -7,10 +7,9 @@
 #include "gyre/base/bytes.h"
 #include "gyre/base/checksum.h"
 #include "gyre/base/error.h"
-#include "gyre/jobs/drivers/engine_driver.h"
 #include "gyre/jobs/drivers/local/driver.h"
 #include "gyre/jobs/drivers/slurm/driver.h"
-#include "gyre/jobs/drivers/ssh/engine.h"
+#include "gyre/jobs/drivers/ssh/driver.h"
 
 namespace gyre::jobs::drivers {
 
@@ -48,7 +47,7 @@ std::unique_ptr<Driver> make_ssh(const DriverOptions& driver_options, const Driv
   fill(options, "ssh", driver_options, settings);
   options.program = settings.gyre_program;
   std::filesystem::create_directories(options.folder);
-  return std::make_unique<EngineDriver>("ssh", options, std::make_shared<ssh::SshEngine>(options));
+  return std::make_unique<ssh::SshDriver>(options);
 }
 
 }  // namespace

@@ -68,6 +68,8 @@ class NodeEngine {
 
   /// As messages name it ("Slurm").
   virtual std::string title() const = 0;
+  /// Whether people can find what it has given by its id, so that messages name that.
+  virtual bool shows_ids() const { return true; }
 
   /// Asks for the nodes, and returns the engine's id of what it will give.
   virtual std::string ask(const NodeRequest& request) = 0;

@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <list>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -14,8 +16,10 @@
 #include "gyre/base/file.h"
 #include "gyre/base/secret_key.h"
 #include "gyre/base/thread_annotations.h"
+#include "gyre/jobs/containers/container_runtime.h"
 #include "gyre/jobs/drivers/internal/home.h"
 #include "gyre/jobs/drivers/internal/service_place.h"
+#include "gyre/jobs/drivers/ssh/internal/host_check.h"
 #include "gyre/jobs/drivers/ssh/internal/seat.h"
 
 namespace gyre::jobs::drivers::ssh {
@@ -33,6 +37,7 @@ struct Request {
   Service service;
   std::vector<std::string> programs;  ///< By node.
   std::string key;                    ///< 64 digits.
+  HostSize needs = {};                ///< Of each host.
   std::vector<Seat> seats = {};       ///< None as long as it waits for hosts.
   bool released = false;
 
@@ -49,6 +54,14 @@ struct Request {
 
 fs::path table_file(const fs::path& folder) { return folder / "ssh_request.json"; }
 fs::path key_file(const fs::path& folder) { return folder / "agent.key"; }
+/// What hosts have said of their sizes.
+fs::path sizes_file(const fs::path& folder) { return folder / "ssh_hosts.json"; }
+
+HostSize needs_of(const spec::JobSpec& job) {
+  HostSize needs{.memory_bytes = 0, .cores = job.cpus_per_node.value_or(0)};
+  if (job.memory_per_node) needs.memory_bytes = containers::bytes_of_size(*job.memory_per_node);
+  return needs;
+}
 
 /// Of the options that list hosts.
 std::string as_option(const std::vector<std::string>& entries) { return fmt::format("{}", fmt::join(entries, ", ")); }
@@ -59,6 +72,7 @@ class SshEngine::Work {
  public:
   explicit Work(const SshOptions& options) : options_(options), home_(options.folder, "ssh"), client_(options_) {
     const MutexLock lock(mutex_);
+    read_sizes();
     std::error_code ignored;
     for (const auto& entry : fs::directory_iterator(home_.attempts(), ignored)) {
       if (fs::exists(table_file(entry.path()), ignored)) take_up(entry.path());
@@ -78,6 +92,7 @@ class SshEngine::Work {
     if (!options_.names_gyre) world_.archive();
     Request& made = requests_.emplace_back(request.name, request.folder, request.service);
     for (const orders::NodePlace& node : request.order.nodes) made.programs.push_back(node.registered_name());
+    made.needs = needs_of(request.order.job);
     made.key = hex_of(request.key);
     write_file_atomically(key_file(made.folder), as_bytes(made.key));
     fs::permissions(key_file(made.folder), fs::perms::owner_read | fs::perms::owner_write);
@@ -109,16 +124,42 @@ class SshEngine::Work {
     }
   }
 
-  std::vector<Missing> check() GYRE_EXCLUDES(mutex_) {
+  void check_job(const spec::JobSpec& job) GYRE_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
+    const HostSize needs = needs_of(job);
+    const auto fits = [&](const std::string& host) GYRE_REQUIRES(mutex_) { return can_be(host, needs); };
+    const auto fit = std::ranges::count_if(options_.hosts, fits);
+    if (fit >= job.node_count) return;
+    std::vector<std::string> asked;
+    if (job.memory_per_node) asked.push_back(fmt::format("{} of memory (memoryPerNode)", *job.memory_per_node));
+    if (job.cpus_per_node) asked.push_back(fmt::format("{} cores (cpusPerNode)", *job.cpus_per_node));
+    std::vector<std::string> there;
+    for (const auto& [host, size] : sizes_) {
+      there.push_back(fmt::format("{} has {} MB and {} cores", host, size.memory_bytes >> 20, size.cores));
+    }
+    throw Error(
+        ErrorCode::kResourceExhausted,
+        fmt::format("it asks for {} on each of {} node{}, and {} of the cluster's {} hosts {} as much ({}); ask "
+                    "for less",
+                    fmt::join(asked, " and "), job.node_count, job.node_count == 1 ? "" : "s",
+                    fit == 0 ? "none" : std::to_string(fit), options_.hosts.size(), fit == 1 ? "has" : "have",
+                    fmt::join(there, ", ")));
+  }
+
+  /// The table is not kept from others meanwhile: hosts may take long to answer.
+  std::vector<Missing> check() GYRE_EXCLUDES(mutex_) {
+    const MutexLock one_at_a_time(checking_);
+    Client client(options_);
     std::vector<std::string> shown;
+    std::vector<std::string> confirmed;
     std::vector<Missing> missing;
     for (const std::string& host : options_.hosts) {
       try {
         if (options_.host_keys.contains(host)) {
-          client_.pin(host);
+          client.pin(host);
+          confirmed.push_back(host);
         } else {
-          shown.push_back(fmt::format("{} {}", host, client_.fingerprint_of(host)));
+          shown.push_back(fmt::format("{} {}", host, client.fingerprint_of(host)));
         }
       } catch (const Error& error) {
         const bool is_other_key = error.code() == ErrorCode::kAuthentication;
@@ -128,13 +169,15 @@ class SshEngine::Work {
                                              : "the service's host must reach it, as `ssh` does there"});
       }
     }
-    if (shown.empty()) return missing;
-    std::vector<std::string> all = shown;
-    for (const auto& [host, key] : options_.host_keys) all.push_back(fmt::format("{} {}", host, key));
-    missing.push_back({fmt::format("nobody has confirmed the host keys {}", as_option(shown)),
-                       fmt::format("compare them with what `ssh-keygen -lf` says on the hosts of their keys in "
-                                   "/etc/ssh, and create the cluster with --driver-option 'host_keys={}'",
-                                   as_option(all))});
+    if (!shown.empty()) {
+      missing.push_back(unconfirmed(shown));
+      return missing;
+    }
+    CheckedHosts checked = check_hosts(options_, client, confirmed);
+    std::ranges::move(checked.missing, std::back_inserter(missing));
+    const MutexLock lock(mutex_);
+    for (const auto& [host, size] : checked.sizes) sizes_[host] = size;
+    save_sizes();
     return missing;
   }
 
@@ -148,8 +191,44 @@ class SshEngine::Work {
                                  {"service", request.service.name},
                                  {"place", net::to_string(request.service.place)},
                                  {"programs", request.programs},
+                                 {"memory_bytes", request.needs.memory_bytes},
+                                 {"cores", request.needs.cores},
                                  {"hosts", hosts}};
     write_file_atomically(table_file(request.folder), as_bytes(json.dump()));
+  }
+
+  Missing unconfirmed(const std::vector<std::string>& shown) const {
+    std::vector<std::string> all = shown;
+    for (const auto& [host, key] : options_.host_keys) all.push_back(fmt::format("{} {}", host, key));
+    return {
+        fmt::format("nobody has confirmed the host keys {}", as_option(shown)),
+        fmt::format("compare them with what `ssh-keygen -lf` says on the hosts of their keys in /etc/ssh, and create "
+                    "the cluster with --driver-option 'host_keys={}'",
+                    as_option(all))};
+  }
+
+  void save_sizes() const GYRE_REQUIRES(mutex_) {
+    auto json = nlohmann::json::object();
+    for (const auto& [host, size] : sizes_) json[host] = {{"memory_bytes", size.memory_bytes}, {"cores", size.cores}};
+    write_file_atomically(sizes_file(options_.folder), as_bytes(json.dump()));
+  }
+
+  void read_sizes() GYRE_REQUIRES(mutex_) {
+    const fs::path file = sizes_file(options_.folder);
+    if (!fs::exists(file)) return;
+    try {
+      const auto json = nlohmann::json::parse(as_text(read_file(file, kMostRequestBytes)));
+      for (const auto& [host, size] : json.items()) sizes_[host] = {size.at("memory_bytes"), size.at("cores")};
+    } catch (const nlohmann::json::exception& error) {
+      throw Error(ErrorCode::kCorruptData, fmt::format("{}: {}", file.string(), error.what()));
+    }
+  }
+
+  /// One of which nothing is known can.
+  bool can_be(const std::string& host, const HostSize& needs) const GYRE_REQUIRES(mutex_) {
+    const auto found = sizes_.find(host);
+    return found == sizes_.end() ||
+           (found->second.memory_bytes >= needs.memory_bytes && found->second.cores >= needs.cores);
   }
 
   void take_up(const fs::path& folder) GYRE_REQUIRES(mutex_) {
@@ -158,6 +237,7 @@ class SshEngine::Work {
       const Service service{json.at("service"), net::parse_endpoint(json.at("place").get<std::string>())};
       Request& request = requests_.emplace_back(json.at("name"), folder, service);
       request.programs = json.at("programs").get<std::vector<std::string>>();
+      request.needs = {json.value("memory_bytes", std::uint64_t{0}), json.value("cores", 0)};
       request.key = as_text(read_file(key_file(folder), kMostRequestBytes));
       for (const auto& host : json.at("hosts")) {
         seat(request, host.at("host"), host.at("ran").get<bool>() ? Seat::Past::kRan : Seat::Past::kMayRun);
@@ -175,8 +255,8 @@ class SshEngine::Work {
         request.folder / fmt::format("ssh-{}", number), past);
   }
 
-  /// Hosts that nobody has; those of the cluster's order, as many as there are.
-  std::vector<std::string> free_hosts() const GYRE_REQUIRES(mutex_) {
+  /// Hosts that nobody has, and that are large enough; in the cluster's order.
+  std::vector<std::string> free_hosts(const HostSize& needs) const GYRE_REQUIRES(mutex_) {
     std::set<std::string> taken;
     for (const Request& request : requests_) {
       for (const Seat& seat : request.seats) {
@@ -185,7 +265,7 @@ class SshEngine::Work {
     }
     std::vector<std::string> free;
     for (const std::string& host : options_.hosts) {
-      if (!taken.contains(host)) free.push_back(host);
+      if (!taken.contains(host) && can_be(host, needs)) free.push_back(host);
     }
     return free;
   }
@@ -193,7 +273,7 @@ class SshEngine::Work {
   void look_at(Request& request) GYRE_REQUIRES(mutex_) {
     if (request.over()) return;
     if (request.seats.empty()) {
-      std::vector<std::string> hosts = free_hosts();
+      std::vector<std::string> hosts = free_hosts(request.needs);
       if (hosts.size() < request.programs.size()) return;
       hosts.resize(request.programs.size());
       for (const std::string& host : hosts) seat(request, host, Seat::Past::kNone);
@@ -217,7 +297,8 @@ class SshEngine::Work {
     std::vector<std::string> hosts;
     for (const Seat& seat : request.seats) {
       hosts.push_back(seat.host());
-      if (holding.last_words.empty()) holding.last_words = seat.problem();
+      const bool ended_it = seat.unreachable() || seat.failed();
+      if (holding.last_words.empty() || (ended_it && !seat.problem().empty())) holding.last_words = seat.problem();
     }
     if (request.over()) {
       const auto has = [&](auto what) { return std::ranges::any_of(request.seats, what); };
@@ -226,7 +307,8 @@ class SshEngine::Work {
       holding.state = request.released || (failed && !unreachable) ? State::kCanceled : State::kLost;
       holding.text = request.released ? "CANCELLED" : unreachable ? "UNREACHABLE" : failed ? "FAILED" : "COMPLETED";
     } else if (request.seats.empty()) {
-      holding.text = fmt::format("it needs {} hosts, and {} are free", request.programs.size(), free_hosts().size());
+      holding.text =
+          fmt::format("it needs {} hosts, and {} are free", request.programs.size(), free_hosts(request.needs).size());
     } else if (std::ranges::all_of(request.seats, [](const Seat& seat) { return seat.runs(); })) {
       holding.state = State::kRuns;
       holding.text = as_option(hosts);
@@ -238,7 +320,9 @@ class SshEngine::Work {
 
   const SshOptions options_;
   const Home home_;
+  Mutex checking_;
   Mutex mutex_;
+  std::map<std::string, HostSize> sizes_ GYRE_GUARDED_BY(mutex_);  // Of hosts that have said.
   Client client_ GYRE_GUARDED_BY(mutex_);
   SeatWorld world_ GYRE_GUARDED_BY(mutex_){options_, client_};
   std::list<Request> requests_ GYRE_GUARDED_BY(mutex_);
@@ -252,6 +336,7 @@ std::vector<Holding> SshEngine::list() { return work_->list(); }
 void SshEngine::release(const std::string& id) { work_->release(id); }
 Capacity SshEngine::capacity() const { return {.most_nodes = static_cast<int>(work_->options().hosts.size())}; }
 std::vector<Missing> SshEngine::check() { return work_->check(); }
+void SshEngine::check_job(const spec::JobSpec& job) { work_->check_job(job); }
 
 std::vector<Artifact> SshEngine::describe(const NodeRequest& request) const {
   const SshOptions& options = work_->options();

@@ -20,12 +20,16 @@ class SshEngine final : public NodeEngine {
   ~SshEngine() override;
 
   std::string title() const override { return "ssh"; }
+  bool shows_ids() const override { return false; }
   std::string ask(const NodeRequest& request) override;
   std::vector<Holding> list() override;
   void release(const std::string& id) override;
   Capacity capacity() const override;
   std::vector<Artifact> describe(const NodeRequest& request) const override;
+  /// Logs in to every host. What these say of their sizes is kept for check_job() and ask().
   std::vector<Missing> check() override;
+  /// Error(kResourceExhausted) where too few hosts have the cores and the memory. Thread-safe.
+  void check_job(const spec::JobSpec& job);
 
  private:
   class Work;

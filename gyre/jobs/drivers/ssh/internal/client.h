@@ -23,7 +23,8 @@ class Client {
  public:
   explicit Client(const SshOptions& options);
 
-  /// Starts `command` on the host, with `input` as its stdin. `out` and `error`, beside `words`, are overwritten.
+  /// Starts `command` on the host, with `input` as its stdin. `out` and `error`, whose names begin with `words`, are
+  /// overwritten.
   Session start(const std::string& host, const std::string& command, const std::filesystem::path& input,
                 const std::filesystem::path& words) const;
   /// The fingerprint that the host shows now. Error(kTimeout) with ssh's words where it shows none.

@@ -9,10 +9,6 @@ namespace {
 /// A node whose job has ended, and whose service is not there to hear of it, waits for so long.
 constexpr int kUntoldSeconds = 15 * 60;
 
-/// Where the accounts that jobs have can read it: root's home is closed to them.
-constexpr const char* kCache =
-    R"sh(cache=${XDG_CACHE_HOME:-}; [ -n "$cache" ] || cache=/var/cache; [ "$(id -u)" = 0 ] || cache=${XDG_CACHE_HOME:-$HOME/.cache})sh";
-
 std::string beginning(const Node& node) {
   return fmt::format(R"sh(echo here
 root={root}
@@ -63,11 +59,10 @@ child=$!
 echo runs
 wait "$child"
 code=$?
-[ $code = 0 ] || tail -c 600 <&4
-if [ $code = 126 ] || [ $code = 127 ]; then
-  rm -f "$root/agent.key" "$root/supervisor.log" "$root/supervisor.pid" && rmdir "$root"
-fi
-echo over $code
+[ $code = 0 ] || {{ tail -c 600 <&4; echo; }}
+[ -d "$root" ] && [ ! -e "$root/agent.lock" ] || {{ echo over $code; exit; }}
+rm -f "$root/agent.key" "$root/supervisor.log" "$root/supervisor.pid" && rmdir "$root"
+echo no agent $code
 )sh",
                      fmt::arg("program", program), fmt::arg("key", key), fmt::arg("user", quoted(options.job_user)),
                      fmt::arg("service", quoted(net::to_string(node.service))), fmt::arg("node", quoted(node.program)),
@@ -89,7 +84,7 @@ echo over
 }
 
 std::string copied_program(const std::string& sha256) {
-  return fmt::format(R"sh("$({}; echo "$cache")/gyre/{}/bin/gyre")sh", kCache, sha256);
+  return fmt::format(R"sh("$({}; echo "$cache")/gyre/{}/bin/gyre")sh", kCacheFolder, sha256);
 }
 
 std::string copy_command(const std::string& sha256) {
@@ -98,7 +93,7 @@ std::string copy_command(const std::string& sha256) {
 mkdir -p "$part" && cat > "$part/archive" && echo "{sha256}  $part/archive" | sha256sum -c --status &&
   tar -xf "$part/archive" -C "$part" && rm "$part/archive" && mv -T "$part" "$place/{sha256}" ||
   {{ rm -rf "$part"; [ -d "$place/{sha256}" ]; }})sh",
-      fmt::arg("cache", kCache), fmt::arg("sha256", sha256));
+      fmt::arg("cache", kCacheFolder), fmt::arg("sha256", sha256));
   return "sh -c " + quoted(script);
 }
 

@@ -15,8 +15,14 @@ struct Node {
   net::Endpoint service;
 };
 
+/// Has `$cache` of a host's shell be where the copy of our program is kept, which the accounts that jobs have must be
+/// able to read: root's home is closed to them.
+inline constexpr const char* kCacheFolder =
+    R"sh(cache=${XDG_CACHE_HOME:-}; [ -n "$cache" ] || cache=/var/cache; [ "$(id -u)" = 0 ] || cache=${XDG_CACHE_HOME:-$HOME/.cache})sh";
+
 // What the shell of a host reads from ssh. Each prints "here" at once, "runs" when it has found the agent there, and at
-// the end "over", with the agent's exit code where it knows that. Pure.
+// the end "over", with the agent's exit code where it knows that; "no agent", with its exit code, in place of "over":
+// the program has ended without having begun to work. Pure.
 
 /// Starts the agent, detached from the connection, where it does not run yet. "missing" in place of "runs": there is no
 /// `program`. `key`: 64 digits; no argument of a command has it.

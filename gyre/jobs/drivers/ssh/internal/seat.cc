@@ -5,6 +5,7 @@
 #include <csignal>
 #include <fstream>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 #include "gyre/base/bytes.h"
@@ -21,6 +22,14 @@ namespace fs = std::filesystem;
 constexpr std::chrono::milliseconds kPause{1'000};  // Between two attempts to reach a host.
 /// Beyond lease and margin: what an agent needs to end what it has started.
 constexpr std::chrono::seconds kLastGrace{10};
+
+constexpr std::string_view kNoAgent = "no agent ";
+
+/// For a sentence.
+std::string program(const SeatWorld& world) {
+  return world.options.names_gyre ? fmt::format("{} (driverOptions.gyre)", world.options.gyre)
+                                  : "the copy of Gyre's program";
+}
 
 }  // namespace
 
@@ -54,6 +63,9 @@ void Seat::look(SeatWorld& world, const std::string& key) {
   const auto alone = world.options.lease + world.options.margin + kLastGrace;
   if (!over_ && begun_ && now - heard_ > alone && (runs_ || ending_)) {
     over_ = unreachable_ = true;
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - heard_).count();
+    problem_ = fmt::format("{} has not been reached for {} s{}", host_, seconds,
+                           problem_.empty() ? "" : fmt::format(" ({})", problem_));
     session_.reset();
   }
 }
@@ -104,6 +116,10 @@ void Seat::read_session(SeatWorld& world) {
     } else if (line == "over" || line.starts_with("over ")) {
       over_ = true;
       failed_ = line != "over" && line != "over 0";
+    } else if (line.starts_with(kNoAgent)) {
+      over_ = failed_ = true;
+      problem_ = fmt::format("{} on {} has ended at once, with exit code {}{}{}", program(world), host_,
+                             line.substr(kNoAgent.size()), problem_.empty() ? "" : ": ", problem_);
     } else if (errand_of_session_ == Errand::kStart && runs_ && !line.empty()) {
       problem_ = line;  // What the agent has said at its end.
     }
@@ -126,7 +142,7 @@ void Seat::finish_session(SeatWorld& world) {
     if (!world.options.names_gyre) return;
     copy_ = false;
     over_ = failed_ = true;
-    problem_ = fmt::format("there is no {} on {} (driverOptions.gyre)", world.options.gyre, host_);
+    problem_ = fmt::format("there is no {} on {}", program(world), host_);
     return;
   }
   if (errand_of_session_ == Errand::kStart && !answered_ && !runs_) begun_ = was_begun_;

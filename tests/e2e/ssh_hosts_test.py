@@ -1,0 +1,186 @@
+"""What can be wrong with hosts behind ssh is said when their cluster is made, and what goes wrong later by the job."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from job_server import JobServer
+from running_job import wait_until
+from ssh_cluster import SshCluster, ssh_cluster
+
+pytestmark = [pytest.mark.needs_root, pytest.mark.needs_programs("sshd", "ssh", "ssh-keygen")]
+
+SHARE = "$AZ_BATCHAI_MOUNT_ROOT/external"
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """Short, and one that the jobs' user may enter."""
+    made = Path(tempfile.mkdtemp(prefix="gyre-ssh-"))
+    made.chmod(0o755)
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def hosts(folder: Path) -> Iterator[SshCluster]:
+    with ssh_cluster(folder / "hosts", hosts=2) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def server(gyre: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JobServer]:
+    server = JobServer(gyre, tmp_path_factory.mktemp("server"))
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()
+
+
+def create(server: JobServer, hosts: SshCluster, name: str, /, **options: str) -> subprocess.CompletedProcess[str]:
+    """`gyre cluster create`; options in place of those that are right."""
+    keys = ", ".join(f"{host} {hosts.fingerprint(host)}" for host in hosts.names)
+    right = {
+        "hosts": ", ".join(hosts.names),
+        "host_keys": keys,
+        "ssh_config": str(hosts.config),
+        "node_folder": str(hosts.folder / "local"),
+        "address": "127.0.0.1",
+        "lease_seconds": "5",
+    }
+    settings = {
+        "driver": "ssh",
+        "driverOptions": {**right, **options},
+        "mounts": {"external": str(server.share)},
+        "containers": "host",
+    }
+    file = server.tmp_path / "cluster.json"
+    file.write_text(json.dumps({"properties": {"gyreSettings": settings}}))
+    return server.verb("cluster", "create", name, "-f", str(file), "--target", "2")
+
+
+def refusal(server: JobServer, hosts: SshCluster, /, **options: str) -> str:
+    done = create(server, hosts, "wrong", **options)
+    assert done.returncode != 0
+    return done.stderr
+
+
+def folders_of_jobs(hosts: SshCluster) -> list[Path]:
+    return [path for name in hosts.names for path in hosts.local(name).glob("gyre-*")]
+
+
+def test_two_names_of_one_host_are_refused(hosts: SshCluster, server: JobServer) -> None:
+    """The nodes of a job would take each other's place, and the job would stand still for ever."""
+    config = hosts.folder / "ssh_config_again"
+    again = f"Host again\n  HostName {hosts.addresses[0]}\n  Port {hosts.ports['h1']}\n"
+    config.write_text(again + hosts.config.read_text())
+    key = hosts.fingerprint("h1")
+    said = refusal(server, hosts, hosts="h1, again", host_keys=f"h1 {key}, again {key}", ssh_config=str(config))
+    assert "again and h1 are names of one host" in said
+    assert "driverOptions.hosts" in said
+
+
+def test_a_login_that_hosts_refuse_is_said_for_each_of_them(hosts: SshCluster, server: JobServer) -> None:
+    """Whoever makes the cluster can mend it; the user whose job is the first cannot."""
+    key = hosts.folder / "stranger"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    config = hosts.folder / "ssh_config_stranger"
+    config.write_text(hosts.config.read_text().replace(str(hosts.folder / "client"), str(key)))
+    said = refusal(server, hosts, ssh_config=str(config))
+    for name in hosts.names:
+        assert f"nobody can log in to {name} " in said, said
+    assert "Permission denied" in said
+    assert "ssh -o BatchMode=yes h1 true" in said
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("node_folder", "/nowhere/at/all", "h2 has no folder /nowhere/at/all"),
+        ("node_folder", "/proc", "cannot make folders in /proc on h1"),
+        ("gyre", "/nowhere/gyre", "there is no /nowhere/gyre on h1"),
+        ("gyre", "/bin/echo", "/bin/echo on h1 is not Gyre: asked for its version, it says 'echo"),
+    ],
+)
+def test_what_hosts_lack_is_said_with_a_remedy(
+    hosts: SshCluster, server: JobServer, option: str, value: str, words: str
+) -> None:
+    said = refusal(server, hosts, **{option: value})
+    assert words in said, said
+    assert f"driverOptions.{option}" in said
+
+
+def test_more_than_a_host_has_is_refused_also_after_a_restart(hosts: SshCluster, server: JobServer) -> None:
+    """As on other clusters: the limit would mean nothing."""
+    done = create(server, hosts, "sized")
+    assert done.returncode == 0, done.stderr
+    for _ in range(2):
+        for option, value, name in (
+            ("--memory-per-node", "900000g", "memoryPerNode"),
+            ("--cpus-per-node", "4000", "cpusPerNode"),
+        ):
+            said = server.verb("job", "submit", "--cluster", "sized", option, value, "--", "true")
+            assert said.returncode != 0
+            assert f"({name})" in said.stderr, said.stderr
+            assert re.search(r"none of the cluster's 2 hosts have as much \(h1 has \d+ MB", said.stderr), said.stderr
+        server.restart()
+        wait_until("the cluster is there", lambda: server.verb("cluster", "show", "sized").returncode == 0)
+    server.ok("job", "submit", "--cluster", "sized", "--memory-per-node", "64m", "--follow", "--", "true")
+
+
+def test_a_program_that_ends_at_once_is_named_and_leaves_nothing(
+    hosts: SshCluster, server: JobServer, folder: Path
+) -> None:
+    """It was Gyre's when the cluster was made, and is something else now."""
+    program = folder / "gyre"
+    program.write_text('#!/bin/sh\n[ "$1" = --version ] && { echo gyre 0.1.0; exit; }\necho out of order >&2\nexit 3\n')
+    program.chmod(0o755)
+    done = create(server, hosts, "ends", gyre=str(program))
+    assert done.returncode == 0, done.stderr
+    server.ok("job", "submit", "--cluster", "ends", "--nodes", "2", "--name", "ends", "--", "true")
+    wait_until("its events say so", lambda: "has ended at once" in server.ok("job", "events", "ends"))
+    events = server.ok("job", "events", "ends")
+    assert f"{program} (driverOptions.gyre) on h" in events
+    assert "with exit code 3: out of order" in events
+    assert "of ssh" not in events
+    server.ok("job", "stop", "ends")
+    server.verb("job", "wait", "ends")
+    wait_until("the hosts are clean", lambda: folders_of_jobs(hosts) == [])
+
+
+def test_certificates_in_place_of_keys_log_in(folder: Path, server: JobServer) -> None:
+    """A user's certificate, that an authority has signed which the hosts trust; the hosts know no key. They show
+    certificates themselves, whose keys the cluster names."""
+    with ssh_cluster(folder / "certified", hosts=2) as hosts:
+        authority = hosts.folder / "authority"
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(authority)], check=True)
+        sign = ["ssh-keygen", "-q", "-s", str(authority), "-I", "test"]
+        subprocess.run([*sign, "-n", "root", str(hosts.folder / "client.pub")], check=True)
+        (hosts.folder / "authorized").unlink()
+        for name in hosts.names:
+            hosts.stop(name)
+            subprocess.run([*sign, "-h", "-n", name, str(hosts.folder / f"host-{name}.pub")], check=True)
+            hosts.settings = [
+                f"TrustedUserCAKeys {authority}.pub",
+                f"HostCertificate {hosts.folder}/host-{name}-cert.pub",
+            ]
+            hosts.start(name)
+        certificate = hosts.folder / "client-cert.pub"
+        certificate = certificate.rename(hosts.folder / "certificate.pub")  # Not where ssh finds it by itself.
+        assert "nobody can log in to h1 " in refusal(server, hosts)
+        hosts.config.write_text(hosts.config.read_text() + f"  CertificateFile {certificate}\n")
+        done = create(server, hosts, "certified")
+        assert done.returncode == 0, done.stderr
+        followed = server.ok(
+            "job", "submit", "--cluster", "certified", "--nodes", "2", "--follow", "--", "echo", "a line"
+        )
+        assert followed.count("a line") == 2
+        wait_until("the hosts are clean", lambda: folders_of_jobs(hosts) == [])
