@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +13,9 @@ import pytest
 from images import Storage, busybox_files, why_no_podman
 from job_server import JobServer
 from registry import PASSWORD, USER, registry
+from running_job import wait_until
 
 IMAGE = "gyre-test/busybox:1"
-
-
-def wait_until(holds: Callable[[], bool], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +109,7 @@ def test_a_container_outlives_a_killed_agent_and_not_its_job(pool: JobServer, st
     share = '"$AZ_BATCHAI_MOUNT_ROOT/external'
     line = f'echo begun >> {share}/begun"; while [ ! -e {share}/go" ]; do sleep 0.05; done; echo over'
     pool.ok("job", "submit", str(pool.job_file(in_container(pool, line))), "-n", name, "-c", "pool")
-    wait_until((pool.share / "begun").exists)
+    wait_until("the job runs", (pool.share / "begun").exists)
     [container] = storage.containers()
     assert container.startswith("gyre-")
     lock = next(pool.folder.glob("nodes/*/agent/current.json")).parents[1] / "agent.lock"
@@ -126,17 +119,17 @@ def test_a_container_outlives_a_killed_agent_and_not_its_job(pool: JobServer, st
     job = pool.json("job", "show", name)["properties"]
     assert job["executionState"] == "succeeded", pool.ok("job", "events", name)
     assert (pool.share / "begun").read_text() == "begun\n"
-    wait_until(lambda: storage.containers() == [])
+    wait_until("its container has gone", lambda: storage.containers() == [])
 
 
 def test_a_job_that_is_ended_takes_its_container_along(pool: JobServer, storage: Storage) -> None:
     line = 'touch() { : > "$1"; }; touch "$AZ_BATCHAI_MOUNT_ROOT/external/up"; sleep 1000'
     pool.ok("job", "submit", str(pool.job_file(in_container(pool, line))), "-n", "long", "-c", "pool")
-    wait_until((pool.share / "up").exists)
+    wait_until("the job runs", (pool.share / "up").exists)
     assert len(storage.containers()) == 1
     pool.ok("job", "stop", "long")
     pool.verb("job", "wait", "long")
-    wait_until(lambda: storage.containers() == [])
+    wait_until("its container has gone", lambda: storage.containers() == [])
 
 
 def test_a_private_registry_gives_its_image_to_whoever_has_the_password(
@@ -144,7 +137,10 @@ def test_a_private_registry_gives_its_image_to_whoever_has_the_password(
 ) -> None:
     """What its tag leads to at the submission is what runs. What cannot run is refused then, in one sentence."""
     with registry(tmp_path) as (name, certificate):
-        wait_until(lambda: storage.push(IMAGE, f"{name}/team/train:1", f"{USER}:{PASSWORD}", certificate))
+        wait_until(
+            "the registry takes an image",
+            lambda: storage.push(IMAGE, f"{name}/team/train:1", f"{USER}:{PASSWORD}", certificate),
+        )
         job_server.environment |= {"GYRE_CONTAINERS": str(storage.folder), "SSL_CERT_FILE": str(certificate)}
         job_server.start()
         job_server.ok("cluster", "create", "pool", "-t", "1", "--mount", f"external={job_server.share}")
@@ -248,7 +244,7 @@ def test_what_keeps_a_container_from_starting_is_one_sentence_before_anything_ru
 def test_a_shell_in_a_job_is_in_its_container_and_goes_with_it(pool: JobServer, storage: Storage) -> None:
     line = 'touch "$AZ_BATCHAI_MOUNT_ROOT/external/begun"; sleep 1000'
     pool.ok("job", "submit", str(pool.job_file(in_container(pool, line))), "-n", "looked-into", "-c", "pool")
-    wait_until((pool.share / "begun").exists)
+    wait_until("the job runs", (pool.share / "begun").exists)
     inside = "cat /etc/of-image; echo $WORLD $(id -u) $AZ_BATCHAI_JOB_NAME; echo bad >&2; exit 3"
     done = pool.verb("job", "shell", "looked-into", "--", "sh", "-c", inside)
     assert (done.stdout, done.stderr) == ("made for a test\nimage 0 looked-into\n", "bad\n")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,16 +11,9 @@ from typing import Any
 import pytest
 from job_server import JobServer
 from packages import add_slow_package, add_wheel
+from running_job import wait_until
 
-LONGEST_WAIT_SECONDS = 120
 KEPT = Path("/var/tmp")
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + LONGEST_WAIT_SECONDS
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def environments() -> set[Path]:
@@ -137,8 +129,11 @@ def test_two_jobs_at_once_make_it_once_and_the_other_waits(pool: JobServer, kept
     line = "python -c 'import slowpkg; print(slowpkg.answer)'"
     for name in ("one", "two"):
         submit(pool, name, job(pool, line, "slowpkg"))
-    wait_until(lambda: (wheels / "building").read_text() == "building\n")
-    wait_until(lambda: any("waits for it" in logs(pool, name, "stderr-environment.txt") for name in ("one", "two")))
+    wait_until("the wheel is being built", lambda: (wheels / "building").read_text() == "building\n")
+    wait_until(
+        "one job waits for the other",
+        lambda: any("waits for it" in logs(pool, name, "stderr-environment.txt") for name in ("one", "two")),
+    )
     (wheels / "go").touch()
     for name in ("one", "two"):
         assert ended(pool, name)["executionState"] == "succeeded", pool.ok("job", "events", name)
@@ -157,7 +152,7 @@ def test_what_is_ended_while_it_is_made_is_no_environment(
     limit = {"constraints": {"maxWallClockTime": "PT5S"}} if by == "limit" else {}
     submit(pool, "never", job(pool, "echo ran", "slowpkg", **limit))
     if by == "stop":
-        wait_until(lambda: (wheels / "building").read_text() == "building\n")
+        wait_until("the wheel is being built", lambda: (wheels / "building").read_text() == "building\n")
         pool.ok("job", "stop", "never")
     job_that_ended = ended(pool, "never")
     assert job_that_ended["executionState"] == "failed"
@@ -203,7 +198,7 @@ def test_those_that_nobody_has_used_for_longest_go(gyre: Path, tmp_path: Path, k
         add_wheel(server.share / "wheels")
         waits = f"echo up; while [ ! -e {server.share}/go ]; do sleep 0.05; done; tiny"
         submit(server, "has", job(server, waits, "tinypkg"))
-        wait_until(lambda: logs(server, "has", "stdout.txt") == "up\n")
+        wait_until("the job runs", lambda: logs(server, "has", "stdout.txt") == "up\n")
         [held] = kept()
         for name, package in (("second", "tinypkg==1.0"), ("third", "tinypkg>=1.0")):
             submit(server, name, job(server, "tiny", package))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from engine_place import IMAGE, SHARE, place_on
 from images import Storage, busybox_files
 from job_server import JobServer
 from packages import add_wheel
+from running_job import wait_until
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_programs("podman", "runc")]
 
@@ -21,14 +24,6 @@ PYTHON_PACKAGES = (
     *("python3-minimal", "python3.11-minimal", "libpython3.11-minimal", "libpython3.11-stdlib"),
     *("python3-pip-whl", "python3-distutils", "python3-lib2to3"),
 )
-LONGEST_WAIT_SECONDS = 120
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + LONGEST_WAIT_SECONDS
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")
@@ -267,24 +262,57 @@ def leftovers(storage: Storage) -> list[str]:
     return found + storage.podman("ps", "--all", "--external", "--format", "{{.ID}}").stdout.decode().split()
 
 
+def processes_of(*words: str) -> list[Path]:
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if (process / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1] == list(words):
+                found.append(process)
+        except OSError:
+            continue
+    return found
+
+
+def test_a_build_whose_builder_was_killed_leaves_nothing(pool: JobServer, storage: Storage) -> None:
+    """The program of a RUN ends with the agent, or, where podman alone was killed, at the end of the build."""
+    code = {"Dockerfile": f"FROM {BASE}\nRUN exec sleep 87654\n"}
+    build = {"build": {"dockerfile": "Dockerfile"}}
+    submit(pool, "agent", "echo ran", build, code)
+    wait_until("the build runs", lambda: processes_of("sleep", "87654") != [])
+    [program] = processes_of("sleep", "87654")
+    [order] = pool.folder.glob("nodes/*/agent/current.json")
+    os.kill(int((order.parents[1] / "agent.lock").read_text()), signal.SIGKILL)
+    wait_until("it has ended", lambda: not program.exists())
+    # The next agent builds it again.
+    wait_until("the build runs", lambda: processes_of("sleep", "87654") != [])
+    pool.ok("job", "stop", "agent")
+    assert "the job was terminated" in error(pool, "agent")["message"]
+    wait_until("nothing is left", lambda: leftovers(storage) == [])
+    submit(pool, "podman", "echo ran", build, code)
+    wait_until("the build runs", lambda: processes_of("sleep", "87654") != [])
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        if words[0] == "podman" and str(storage.folder / "root") in words and "build" in words:
+            os.kill(int(process.name), signal.SIGKILL)
+    wait_until("it has ended", lambda: "killed by SIGKILL" in pool.ok("job", "events", "podman"))
+    pool.ok("job", "stop", "podman")
+    pool.verb("job", "wait", "podman")
+    assert leftovers(storage) == []
+    assert not (Path("/var/lib/gyre/builds") / storage.state.name).exists()
+
+
 def test_a_build_ends_with_its_job(pool: JobServer, storage: Storage) -> None:
     """And takes what it has started along."""
     code = {"Dockerfile": f"FROM {BASE}\nRUN exec sleep 98765\n"}
     submit(pool, "long", "echo ran", {"build": {"dockerfile": "Dockerfile"}}, code)
 
-    def runs() -> bool:
-        for process in Path("/proc").glob("[0-9]*/cmdline"):
-            try:
-                if b"sleep\x0098765" in process.read_bytes():
-                    return True
-            except OSError:
-                continue
-        return False
-
-    wait_until(runs)
+    wait_until("the build runs", lambda: processes_of("sleep", "98765") != [])
     pool.ok("job", "stop", "long")
     assert "the job was terminated" in error(pool, "long")["message"]
-    assert not runs()
+    assert processes_of("sleep", "98765") == []
     assert leftovers(storage) == []
     assert list(pool.folder.glob("nodes/*/**/image")) == []
     submit(pool, "next", "cat /built", {"build": {"dockerfile": "Dockerfile"}}, {
@@ -316,3 +344,35 @@ def test_requirements_are_installed_on_top_of_an_image(pool: JobServer, storage:
     submit(pool, "fails", line, container, {})
     message = error(pool, "fails")["message"]
     assert "ERROR: No matching distribution found for no-such-package" in message
+
+
+@pytest.mark.needs_programs("sshd", "slurmctld", "slurmd", "munged")
+@pytest.mark.parametrize("engine", ["ssh", "slurm"])
+def test_nodes_of_every_engine_build_the_image_of_a_job(engine: str, gyre: Path, tmp_path: Path) -> None:
+    """Once for both of its nodes, which are one machine here."""
+    with place_on(engine, True, gyre, tmp_path) as place:
+        code = tmp_path / "code"
+        code.mkdir()
+        (code / "Dockerfile").write_text(
+            f"FROM {IMAGE}\nCOPY needs.txt /\nRUN cat /proc/sys/kernel/random/uuid > /built\n"
+        )
+        (code / "needs.txt").write_text("needs\n")
+        properties = {
+            "nodeCount": 2,
+            "stdOutErrPathPrefix": SHARE,
+            "gyreSettings": {"program": ["sh", "-c", "cat /built /needs.txt"]},
+            "containerSettings": {"build": {"dockerfile": "Dockerfile"}},
+        }
+        file = str(place.server.job_file(properties))
+        built = set()
+        for name in ("first", "second"):
+            place.server.ok("job", "submit", file, "-c", "lab", "-n", name, "--code", str(code))
+            assert place.wait_for(name) == 0, (place.events(name), place.server.ok("job", "logs", name))
+            [log] = place.server.share.glob(f"**/jobs/{name}/**/stdout.txt")
+            words = [line.split()[1] for line in log.read_text().splitlines()]  # Behind the rank.
+            assert words.count("needs") == 2
+            built |= set(words) - {"needs"}
+        assert len(built) == 1
+        assert place.events("second").count("the image of Dockerfile is there") == 2
+        place.expect_nothing_left()
+        assert leftovers(place.storage) == []

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/utsname.h>
@@ -22,6 +21,7 @@
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
 #include "gyre/cli/table.h"
+#include "gyre/jobs/containers/internal/build_place.h"
 #include "gyre/jobs/containers/internal/contained_processes.h"
 #include "gyre/jobs/containers/internal/podman_commands.h"
 #include "gyre/jobs/containers/internal/podman_words.h"
@@ -36,6 +36,8 @@ namespace fs = std::filesystem;
 constexpr std::chrono::hours kLongestFetch{2};
 constexpr std::chrono::minutes kLongestCall{2};
 constexpr std::chrono::seconds kLongestQuestion{15};  // Somebody who submits a job waits for the answer.
+/// Programs of builds start below it, whichever account they have; `storage` may be where only root comes.
+constexpr const char* kBuilds = "/var/lib/gyre/builds";
 constexpr const char* kImagesOfMachine = "/var/lib/containers/storage";
 
 std::uint64_t limit_of(decltype(RLIMIT_NOFILE) resource, std::uint64_t most) {
@@ -88,24 +90,6 @@ bool is_built(std::string_view full_name) {
   return full_name.starts_with(std::string_view(kBuiltImages).substr(0, std::string_view(kBuiltImages).size() - 1));
 }
 
-/// One process builds an image, and others wait for it.
-class BuildLock {
- public:
-  BuildLock(const fs::path& file, const Interruption& interruption)
-      : file_(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)) {
-    if (!file_) throw system_error(fmt::format("cannot open {}", file.string()), errno);
-    constexpr int kPauseMs = 200;
-    while (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
-      if (interruption.wanted && interruption.wanted()) throw Error(ErrorCode::kAborted, "the build was given up");
-      pollfd wake{.fd = interruption.wake_fd, .events = POLLIN, .revents = 0};
-      ::poll(&wake, 1, kPauseMs);
-    }
-  }
-
- private:
-  UniqueFd file_;
-};
-
 }  // namespace
 
 struct Podman::Outcome : internal::ProgramOutput {};
@@ -133,12 +117,12 @@ void Podman::prepare() {
   std::error_code ignored;
   fs::remove(notes / "idmapped-lower-dir-true", ignored);
   const UniqueFd note(::open((notes / "idmapped-lower-dir-false").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
-  bool runc = true;
   try {
-    find_command("runc", variable_of(environment_, "PATH"));
+    low_runtime_ = find_command("runc", variable_of(environment_, "PATH"));
   } catch (const SpawnError&) {
-    runc = false;
+    low_runtime_ = "crun";  // Podman's own choice.
   }
+  const bool runc = low_runtime_ != "crun";
   write_file_atomically(state_ / "containers.conf", as_bytes(internal::settings_file(limits_of_ours(), runc)));
 }
 
@@ -148,13 +132,15 @@ std::string Podman::shared_images() const {
 }
 
 Podman::Outcome Podman::call(const std::vector<std::string>& arguments, const Interruption& interruption,
-                             const std::function<bool(pid_t)>& end) {
+                             const std::function<bool(pid_t)>& end, const fs::path& temporary) {
   std::vector<std::string> argv = internal::storage_arguments(storage_, state_, shared_images());
   argv.insert(argv.begin(), "podman");
   argv.insert(argv.end(), arguments.begin(), arguments.end());
   const bool fetches = arguments.front() == "pull" || arguments.front() == "build";
   const Deadline deadline = Deadline::after(fetches ? std::chrono::minutes(kLongestFetch) : kLongestCall);
-  return {internal::run_program(argv, environment_, deadline, interruption, end)};
+  std::vector<std::string> environment = environment_;
+  if (!temporary.empty()) environment.push_back("TMPDIR=" + temporary.string());
+  return {internal::run_program(argv, environment, deadline, interruption, end)};
 }
 
 Image Podman::inspect(const std::string& image, const std::string& shown) {
@@ -245,25 +231,44 @@ void Podman::refuse_triggers(const std::string& image) {
   throw Error(ErrorCode::kInvalidArgument, "an image of FROM has ONBUILD instructions, which are not supported");
 }
 
+/// Podman names them after images; ours, which jobs run in, begin otherwise.
+void Podman::remove_build_containers() {
+  const Outcome listed = call({"ps", "--all", "--external", "--format", "{{.ID}} {{.Names}}"});
+  std::istringstream lines(listed.out);
+  for (std::string id, name; lines >> id && std::getline(lines, name);) {
+    if (name.find("-working-container") != std::string::npos) call({"rm", "--force", "--time", "0", id});
+  }
+}
+
 Image Podman::build(const ImageBuild& build, const Interruption& interruption,
                     const std::function<void(const std::string&)>& output) {
   constexpr std::size_t kMostLines = 100;
   const std::string key = build.name.substr(build.name.rfind(':') + 1);
-  const BuildLock lock(state_ / fmt::format("build-{}.lock", key), interruption);
+  const UniqueFd lock = internal::open_lock(state_ / fmt::format("build-{}.lock", key));
+  internal::lock_file(lock, LOCK_EX, interruption);
   if (auto image = built(build.name)) return *std::move(image);
   for (const std::string& base : build.bases) refuse_triggers(base);
   const fs::path file = state_ / fmt::format("build-{}.dockerfile", key);
   write_file_atomically(file, as_bytes(build.dockerfile));
+  const internal::BuildPlace place(
+      fs::path(kBuilds) / state_.filename(), state_ / "builds.lock", key, {low_runtime_, environment_},
+      [this] { remove_build_containers(); }, interruption);
   // Podman does not end the program of a RUN with itself; when that dies, it cleans up and ends.
   std::optional<Deadline> limit;
-  const Outcome made = call(internal::build_arguments(build, file), interruption, [&](pid_t podman) {
+  const auto end = [&](pid_t podman) {
     if (!limit) limit = Deadline::after(kLongestCall);
     internal::kill_contained(podman);
     return limit->passed();
-  });
+  };
+  const Outcome made = call(internal::build_arguments(build, file), interruption, end, place.folder());
   if (limit) throw Error(ErrorCode::kAborted, "the build was given up");
   std::error_code ignored;
   fs::remove(file, ignored);
+  if (made.status.signal != 0) {
+    throw Error(ErrorCode::kIo, fmt::format("podman, which built the image, was killed by {}; perhaps the machine has "
+                                            "too little memory",
+                                            signal_name(made.status.signal)));
+  }
   if (!made.status.success()) {
     output(internal::last_lines(made.out, kMostLines) + "\n" + internal::last_lines(made.error, kMostLines));
     throw internal::build_error(made.out, made.error);

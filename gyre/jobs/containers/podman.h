@@ -29,11 +29,14 @@ class Podman final : public ContainerRuntime {
   struct Outcome;
   /// Settings and folders, once.
   void prepare();
+  /// `temporary`: its TMPDIR; empty: /var/tmp.
   Outcome call(const std::vector<std::string>& arguments, const Interruption& interruption = {},
-               const std::function<bool(pid_t)>& end = {});
+               const std::function<bool(pid_t)>& end = {}, const std::filesystem::path& temporary = {});
   /// Podman's own storage, if there is one; empty: there is none.
   std::string shared_images() const;
   void refuse_triggers(const std::string& image);
+  /// What builds have left in the storage; nobody may be building.
+  void remove_build_containers();
   Image inspect(const std::string& image, const std::string& shown);
   /// One that was built or loaded here, which no registry has; without an id: there is none.
   Image local_image(const ImageName& name);
@@ -41,6 +44,7 @@ class Podman final : public ContainerRuntime {
   const std::filesystem::path storage_;
   const std::filesystem::path state_;  ///< Gone with the machine's next boot.
   std::vector<std::string> environment_;
+  std::string low_runtime_;  ///< The program by which podman starts containers.
 };
 
 }  // namespace gyre::jobs::containers
