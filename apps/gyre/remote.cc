@@ -17,6 +17,7 @@
 #include "gyre/base/clock.h"
 #include "gyre/base/error.h"
 #include "gyre/base/process.h"
+#include "gyre/cli/fields.h"
 #include "gyre/cli/yaml.h"
 #include "gyre/jobs/resources/json.h"
 
@@ -133,13 +134,7 @@ std::string shown_duration(const std::string& from, const std::string& to) {
 }
 
 std::string shown_fields(const std::vector<std::pair<std::string, std::string>>& fields) {
-  std::size_t width = 0;
-  for (const auto& [name, value] : fields) width = std::max(width, name.size());
-  std::string text;
-  for (const auto& [name, value] : fields) {
-    if (!value.empty()) text += fmt::format("{:{}}  {}\n", name, width, cli::printable(value));
-  }
-  return text;
+  return cli::fields_text(fields, cli::terminal_columns(STDOUT_FILENO));
 }
 
 bool confirmed(const std::string& question, bool yes) {

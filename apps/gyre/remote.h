@@ -62,7 +62,7 @@ std::string table_of(const std::vector<Json>& resources, const std::vector<Colum
 std::string shown_time(const std::string& iso_8601);
 /// "2m10s" between two of them; up to now where `to` is empty; empty where `from` is.
 std::string shown_duration(const std::string& from, const std::string& to);
-/// A line for each name with a value, in two columns.
+/// As cli::fields_text(), as wide as stdout's terminal.
 std::string shown_fields(const std::vector<std::pair<std::string, std::string>>& fields);
 
 /// Asks on a terminal whether to go on, unless `yes`; where nobody is there to answer, UsageError names -y.
