@@ -36,7 +36,10 @@ struct InterfaceLimits {
 ///   GET PUT                 /workspaces/{w}/code/{sha256}             a tar archive; GET: 204 where it is kept
 ///   GET                     /workspaces/{w}/clusters
 ///   GET PUT PATCH DELETE    /workspaces/{w}/clusters/{c}              administrators, but for GET; PATCH:
-///   scaleSettings GET                     /workspaces/{w}/clusters/{c}/nodes GET /workspaces/{w}/clusters/{c}/events
+///                                                             scaleSettings
+///   GET                     /workspaces/{w}/clusters/{c}/nodes
+///   GET                     /workspaces/{w}/clusters/{c}/use          ?hours=: its nodes and waiting jobs over time
+///   GET                     /workspaces/{w}/clusters/{c}/events
 ///   GET                     /workspaces/{w}/experiments
 ///   GET PUT DELETE          /workspaces/{w}/experiments/{e}
 ///   GET                     /workspaces/{w}/jobs                      ?experiment= ?cluster= ?state=

@@ -201,6 +201,15 @@ class MemoryService : public service::JobService {
         std::vector<resources::Node>{{.name = "tvm-1", .state = resources::NodeState::kIdle, .address = "127.0.0.2"}});
   }
 
+  resources::ClusterUse use(const resources::ClusterName&, std::chrono::seconds time) override {
+    return count(resources::ClusterUse{.begin = 0,
+                                       .part_us = time.count() * 500'000,
+                                       .running = {1, 2},
+                                       .idle = {1, 0},
+                                       .other = {0, 0},
+                                       .waiting = {0, 3}});
+  }
+
   // ---- experiments
   resources::Page<resources::Experiment> experiments(const std::string&, const resources::PageRequest&) override {
     return count(resources::Page<resources::Experiment>{});

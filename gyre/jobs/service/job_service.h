@@ -11,6 +11,7 @@
 
 #include "gyre/base/file.h"
 #include "gyre/jobs/orders/byte_stream.h"
+#include "gyre/jobs/resources/cluster_use.h"
 #include "gyre/jobs/resources/resources.h"
 
 namespace gyre::jobs::hub {
@@ -99,6 +100,8 @@ class JobService {
   /// kConflict "ClusterInUse" names the jobs that have not finished. Deletion goes on after the call.
   virtual void delete_cluster(const resources::ClusterName& name) = 0;
   virtual std::vector<resources::Node> nodes(const resources::ClusterName& name) = 0;
+  /// Over the last `time`, from the cluster's events: also of times before this service has begun.
+  virtual resources::ClusterUse use(const resources::ClusterName& name, std::chrono::seconds time) = 0;
 
   // ---- experiments
   virtual resources::Page<resources::Experiment> experiments(const std::string& workspace,

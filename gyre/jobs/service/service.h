@@ -99,6 +99,7 @@ class Service final : public JobService {
   resources::Cluster scale_cluster(const resources::ClusterName& name, const resources::Scale& scale) override;
   void delete_cluster(const resources::ClusterName& name) override;
   std::vector<resources::Node> nodes(const resources::ClusterName& name) override;
+  resources::ClusterUse use(const resources::ClusterName& name, std::chrono::seconds time) override;
 
   resources::Page<resources::Experiment> experiments(const std::string& workspace,
                                                      const resources::PageRequest& page) override;

@@ -1,9 +1,11 @@
 #include <fmt/format.h>
 
+#include <chrono>
 #include <optional>
 #include <utility>
 
 #include "gyre/jobs/resources/service_error.h"
+#include "gyre/jobs/service/internal/cluster_use.h"
 #include "gyre/jobs/service/internal/names.h"
 #include "gyre/jobs/service/internal/records.h"
 #include "gyre/jobs/service/internal/work.h"
@@ -165,6 +167,50 @@ std::vector<resources::Node> Service::nodes(const resources::ClusterName& name) 
     nodes[i].gpus = work_->dispatcher.gpus_per_node(spec);
   }
   return nodes;
+}
+
+namespace {
+
+/// How many there are now.
+ClusterNow count_now(Ledger& ledger, catalog::Id cluster) GYRE_REQUIRES(ledger.mutex) {
+  ClusterNow now;
+  for (const catalog::Node& node : ledger.catalog.nodes().list(cluster)) {
+    const bool runs = node.state == resources::NodeState::kRunning;
+    ++(runs ? now.running : node.state == resources::NodeState::kIdle ? now.idle : now.other);
+  }
+  catalog::PageRequest request{.limit = catalog::kLongestPage};
+  for (bool more = true; more;) {
+    const auto page =
+        ledger.catalog.jobs().list({.cluster = cluster, .state = resources::ExecutionState::kQueued}, request);
+    now.waiting += static_cast<int>(page.items.size());
+    more = page.next.has_value();
+    request.after = page.next.value_or(0);
+  }
+  return now;
+}
+
+}  // namespace
+
+resources::ClusterUse Service::use(const resources::ClusterName& name, std::chrono::seconds time) {
+  constexpr int kParts = 120;
+  constexpr std::size_t kMostEvents = 100'000;
+  const catalog::TimeUs end = work_->options.wall_clock();
+  const Readers::Loan reader = work_->readers.borrow();
+  Ledger& ledger = reader.ledger();
+  const MutexLock lock(ledger.mutex);
+  const catalog::Id cluster = ledger.cluster(name).id;
+  UseHistory history(count_now(ledger, cluster), end - std::chrono::microseconds(time).count(), end, kParts);
+  catalog::PageRequest request{.limit = catalog::kLongestPage, .newest_first = true};
+  for (std::size_t taken = 0; taken < kMostEvents;) {
+    const auto page = ledger.catalog.events().list({.cluster = cluster}, request);
+    for (const catalog::Event& event : page.items) {
+      if (!history.take(event)) return std::move(history).result(true);
+    }
+    if (!page.next) return std::move(history).result(true);
+    taken += page.items.size();
+    request.after = *page.next;
+  }
+  return std::move(history).result(false);
 }
 
 }  // namespace gyre::jobs::service

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <chrono>
+
 #include "gyre/jobs/http/internal/requests.h"
 #include "gyre/jobs/http/internal/spec_errors.h"
 
@@ -7,6 +9,7 @@ namespace gyre::jobs::http::internal {
 namespace {
 
 constexpr std::uint64_t kMostPatchBytes = 65'536;
+constexpr std::int64_t kMostHours = 7 * 24;
 
 Response put_cluster(service::JobService& service, const Request& request) {
   const resources::ClusterName name = cluster_in(request);
@@ -32,6 +35,16 @@ resources::Scale scale_in(const Request& request) {
                                           parse_options(false, spec::Format::kJson));
   if (!parsed.spec) throw spec_error("InvalidScaleSettings", parsed.problems);
   return parsed.spec->scale_settings;
+}
+
+nlohmann::json use_json(const resources::ClusterUse& use) {
+  return {{"begin", resources::iso_8601_time(use.begin)},
+          {"knownFrom", resources::iso_8601_time(use.known_from)},
+          {"partSeconds", static_cast<double>(use.part_us) / 1e6},
+          {"running", use.running},
+          {"idle", use.idle},
+          {"other", use.other},
+          {"waiting", use.waiting}};
 }
 
 }  // namespace
@@ -72,6 +85,13 @@ void add_cluster_routes(Router& router, const Interface& interface) {
       router, interface, Method::kGet, cluster + "/nodes", [service](Request& request, const resources::User&) {
         return page_answer(request, resources::Page<resources::Node>{service->nodes(cluster_in(request)), {}});
       });
+  add_in_workspace(
+      router, interface, Method::kGet, cluster + "/use",
+      [service](Request& request, const resources::User&) {
+        const std::chrono::hours time(number_in(request, "hours", 1, kMostHours, 6));
+        return answer(200, use_json(service->use(cluster_in(request), time)));
+      },
+      [](Route& route) { route.query = {"hours"}; });
 }
 
 }  // namespace gyre::jobs::http::internal
