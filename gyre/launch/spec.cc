@@ -219,6 +219,7 @@ void read_settings(Members& members, LaunchSpec& spec) {
   if (!log_level.empty()) ranks.log_level = log_level;
   members.text("metrics", spec.metrics);
   members.number("metrics_bytes", spec.metrics_bytes, 0, std::int64_t{1} << 40);
+  members.number("metrics_first", spec.metrics_first, 0, std::int64_t{1} << 20);
   members.text("socket", spec.socket);
   members.seconds("grace_seconds", spec.grace);
   members.seconds("linger_seconds", spec.linger);

@@ -22,7 +22,9 @@ struct LaunchSpec {
   std::vector<Files> files;
   /// Gets what the ranks log and what becomes of them, as LaunchOptions::metrics_for_service has it; a path, or empty.
   std::string metrics;
-  std::uint64_t metrics_bytes = 0;        ///< How long that file may become; 0: as metrics::FileWriter has it.
+  std::uint64_t metrics_bytes = 0;  ///< How long that file may become; 0: as metrics::FileWriter has it.
+  /// What that file adds to the ranks' numbers: of processes that are no ranks of one job, for those of other nodes.
+  int metrics_first = 0;
   std::string socket;                     ///< A path; empty: to be given otherwise.
   std::chrono::milliseconds grace{5000};  ///< From a stop to SIGKILL.
   std::size_t keep_bytes = 64U << 20U;    ///< Of records, for readers that come later; the oldest go first.

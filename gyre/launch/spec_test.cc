@@ -42,7 +42,8 @@ TEST(launch_spec, every_field_arrives) {
     "job": {"node": 1, "nodes": 2, "first_rank": 3, "size": 6, "rendezvous": "tcp:h:1", "key": ")" +
                                  std::string(64, 'f') + R"("},
     "master_address": "h", "master_port": 29500, "run_id": "r", "restarts": 1, "max_restarts": 2, "timeline": "/t",
-    "log_level": "debug", "socket": "/run/s", "grace_seconds": 9, "linger_seconds": 0, "keep_bytes": 65536})");
+    "log_level": "debug", "socket": "/run/s", "grace_seconds": 9, "linger_seconds": 0, "keep_bytes": 65536,
+    "metrics": "/m", "metrics_bytes": 70000, "metrics_first": 12})");
   ASSERT_EQ(spec.ranks.ranks.size(), 3U);
   const RankSpec& rank = spec.ranks.ranks[1];
   EXPECT_THAT(rank.command, ElementsAre("python", "a b.py"));
@@ -64,6 +65,9 @@ TEST(launch_spec, every_field_arrives) {
   EXPECT_EQ(spec.grace, std::chrono::seconds(9));
   EXPECT_EQ(spec.linger, std::chrono::seconds(0));
   EXPECT_EQ(spec.socket, "/run/s");
+  EXPECT_EQ(spec.metrics, "/m");
+  EXPECT_EQ(spec.metrics_bytes, 70'000U);
+  EXPECT_EQ(spec.metrics_first, 12);
 }
 
 TEST(launch_spec, what_is_wrong_is_named) {

@@ -134,6 +134,12 @@ std::vector<int> JobState::ranks() const {
   return numbers;
 }
 
+std::map<int, std::string> JobState::roles() const {
+  std::map<int, std::string> roles;
+  for (const auto& [number, rank] : ranks_) roles[number] = rank.role;
+  return roles;
+}
+
 Phase JobState::phase_of_ended(int number, const Rank& rank) const {
   if (first_failed_ == number) return Phase::kFailed;
   if (rank.is_lost) return Phase::kLost;

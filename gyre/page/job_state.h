@@ -38,6 +38,7 @@ class JobState {
 
   bool is_over() const { return exit_code_.has_value(); }
   std::vector<int> ranks() const;
+  std::map<int, std::string> roles() const;  ///< By rank.
   /// {"name", "state", "exit_code", "first_failed_rank", "report", "restarts", "preparing", "ranks": […], "events":
   /// […]}; the ranks in the order of their phases, and within one, the slowest first.
   std::string json(const std::string& name, const metrics::Overview& metrics,

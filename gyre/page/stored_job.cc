@@ -29,6 +29,13 @@ constexpr std::size_t kLongestNote = 1'000;
 constexpr std::size_t kLongestRole = 100;
 constexpr std::size_t kLongestReport = 16'000;
 
+/// Of rank 3 "3", and of processes of `tensorFlowSettings` "wk-0" and "ps-0", as nodes name their logs.
+std::string log_name(int rank, std::string_view role) {
+  const std::size_t space = role.find(' ');
+  if (space == std::string_view::npos) return std::to_string(rank);
+  return fmt::format("{}-{}", role.starts_with("ps ") ? "ps" : "wk", role.substr(space + 1));
+}
+
 }  // namespace
 
 class StoredJob::Visitor final : public metrics::FileVisitor {
@@ -164,8 +171,8 @@ void StoredJob::note_logs(const std::vector<StoredJobFiles::File>& files) {
     return std::ranges::find(files, name, &StoredJobFiles::File::name);
   };
   const auto of_all = find("stdout.txt");
-  for (const int rank : texts_->state.ranks()) {
-    auto log = find(fmt::format("stdout-{}.txt", rank));
+  for (const auto& [rank, role] : texts_->state.roles()) {
+    auto log = find(fmt::format("stdout-{}.txt", log_name(rank, role)));
     if (log == files.end()) log = of_all;
     if (log == files.end()) continue;
     logs_[rank] = log->name;

@@ -114,7 +114,7 @@ std::optional<JobMetrics> make_metrics(const LaunchSpec& spec) {
   options.metrics_bytes = spec.metrics_bytes;
   options.metrics_for_service = true;
   const auto ours = static_cast<int>(spec.ranks.ranks.size());
-  return make_job_metrics(options, spec.ranks.part ? spec.ranks.part->size : ours);
+  return make_job_metrics(options, spec.ranks.part ? spec.ranks.part->size : ours, spec.metrics_first);
 }
 
 const char* name_of(Stream stream) { return stream == Stream::kStdout ? "stdout" : "stderr"; }
@@ -188,7 +188,9 @@ void DetachedRun::announce() const {
 void DetachedRun::started(int rank, pid_t process) {
   if (intake_) {
     const int first = spec_.ranks.part ? spec_.ranks.part->ranks.front() : 0;
-    metrics_->started(rank, process, spec_.ranks.ranks.at(static_cast<std::size_t>(rank - first)).role);
+    const RankSpec& spec = spec_.ranks.ranks.at(static_cast<std::size_t>(rank - first));
+    const bool has_place = spec.role != "default" && spec.index.has_value();
+    metrics_->started(rank, process, has_place ? fmt::format("{} {}", spec.role, *spec.index) : spec.role);
     intake_->started(rank, process);
   }
   Json record = record_of("started");

@@ -21,6 +21,7 @@ constexpr std::size_t kLongestReport = 16'000;
 JobMetrics::JobMetrics(const Options& options, const std::vector<std::pair<std::string, std::string>>& facts)
     : name_(options.file.string()),
       ranks_(options.ranks),
+      first_(options.first),
       for_service_(options.for_service),
       writer_(options.file, options.most_bytes) {
   if (!writer_.earlier().empty() && !for_service_) {
@@ -32,6 +33,7 @@ JobMetrics::JobMetrics(const Options& options, const std::vector<std::pair<std::
 void JobMetrics::add(std::span<const metrics::Sample> samples) {
   std::vector<metrics::Sample> ours;
   std::ranges::copy_if(samples, std::back_inserter(ours), [this](const auto& each) { return each.rank < ranks_; });
+  for (metrics::Sample& sample : ours) sample.rank += first_;
   try {
     writer_.add(ours);
     if (writer_.dropped() > 0 && !std::exchange(said_full_, true)) {
@@ -50,6 +52,7 @@ void JobMetrics::say_failure(const std::string& why) {
 
 void JobMetrics::tell(metrics::News news) {
   news.time_us = wall_clock_us();
+  if (news.rank >= 0) news.rank += first_;
   try {
     writer_.event(to_line(news));
   } catch (const Error& error) {
@@ -94,9 +97,10 @@ void JobMetrics::finish(int exit_code) {
   }
 }
 
-std::optional<JobMetrics> make_job_metrics(const LaunchOptions& options, int ranks) {
+std::optional<JobMetrics> make_job_metrics(const LaunchOptions& options, int ranks, int first) {
   if (!options.metrics) return std::nullopt;
-  JobMetrics::Options file{.file = *options.metrics, .ranks = ranks, .for_service = options.metrics_for_service};
+  JobMetrics::Options file{
+      .file = *options.metrics, .ranks = ranks, .first = first, .for_service = options.metrics_for_service};
   if (options.metrics_bytes > 0) file.most_bytes = options.metrics_bytes;
   try {
     return std::make_optional<JobMetrics>(file, run_facts(options, ranks));

@@ -24,6 +24,7 @@ class JobMetrics final : public JobWatcher {
     std::filesystem::path file;
     std::uint64_t most_bytes = metrics::kMostFileBytes;
     int ranks = 1;             ///< Of the job; what is said to come from others is left out.
+    int first = 0;             ///< Added to the number of each.
     bool for_service = false;  ///< As LaunchOptions::metrics_for_service.
   };
 
@@ -49,6 +50,7 @@ class JobMetrics final : public JobWatcher {
 
   std::string name_;
   int ranks_;
+  int first_;
   bool for_service_;
   metrics::FileWriter writer_;
   std::string words_;
@@ -58,6 +60,6 @@ class JobMetrics final : public JobWatcher {
 };
 
 /// Of a job; nothing where nobody wants its metrics. Error as JobMetrics, but for a service's.
-std::optional<JobMetrics> make_job_metrics(const LaunchOptions& options, int ranks);
+std::optional<JobMetrics> make_job_metrics(const LaunchOptions& options, int ranks, int first = 0);
 
 }  // namespace gyre::launch

@@ -56,6 +56,12 @@ std::string end_of_file(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+int processes_before(const std::vector<NodePlan>& plans, int node) {
+  int count = 0;
+  for (int i = 0; i < node; ++i) count += static_cast<int>(plans[static_cast<std::size_t>(i)].processes.size());
+  return count;
+}
+
 constexpr fs::perms kReadableByAll =
     fs::perms::owner_read | fs::perms::owner_write | fs::perms::group_read | fs::perms::others_read;
 
@@ -360,6 +366,8 @@ ProcessSet::Ended NodeRun::run_plan(const NodePlan& plan, const std::vector<Node
   const fs::path socket = folders_.socket("ranks");
   ProcessSet set(task_, journal_, commands_, socket);
   const metrics::JobFileOrder kept = metrics_order(set);
+  // Of processes with roles the job is known to start each by itself; another one may be mpirun, or `gyre run`.
+  const bool tells = plan.ranks || std::holds_alternative<spec::TensorFlowSettings>(order().job.toolkit);
   set.count_metrics(kept.path);
   if (environment_) set.keep_open(environment_->fd());
   for (const ProcessPlan& process : plan.processes) {
@@ -368,7 +376,7 @@ ProcessSet::Ended NodeRun::run_plan(const NodePlan& plan, const std::vector<Node
       if (set.processes().empty()) journal_.note(sentence);
     }
     // Where `gyre launch` starts no ranks, `gyre run` does, if anybody.
-    if (!plan.ranks) environment.variables[metrics::kJobFileVariable] = text_of(kept);
+    if (!tells) environment.variables[metrics::kJobFileVariable] = text_of(kept);
     Started started = started_process(process.shell_line, plan.ranks, environment.variables);
     started.role = process.role;
     started.index = process.index;
@@ -379,11 +387,12 @@ ProcessSet::Ended NodeRun::run_plan(const NodePlan& plan, const std::vector<Node
             process.server);
   }
   Json specification = launch_specification(set.processes(), socket, work_folder(order(), folders_));
-  if (plan.ranks) {
-    add_ranks(specification, order(), plans);
+  if (plan.ranks) add_ranks(specification, order(), plans);
+  if (tells) {
     specification["metrics"] = kept.path.string();
     specification["metrics_bytes"] = kept.most_bytes;
   }
+  if (!plan.ranks) specification["metrics_first"] = processes_before(plans, order().node);
   const auto ended =
       set.run(specification, specification.contains("job") ? plan.first_rank : 0, [&] { begun_ = true; });
   if (const std::string missing = text_noted(folders_.missing_output(), ::geteuid()); !missing.empty())
