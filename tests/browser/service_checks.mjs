@@ -1,9 +1,10 @@
 // What a person does with the page of a job server (`gyre page`), in Debian's Chromium:
 //
-//   node service_checks.mjs MODULES LINK JOB_FILE SERVER_PID RESTART TRAINING
+//   node service_checks.mjs MODULES LINK JOB_FILE SERVER_PID RESTART TRAINING ROLES MPI
 //
 // JOB_FILE: writes "line N" each second and an output file, until it is stopped. TRAINING: a job file of two ranks that
-// log "train/loss" until they are ended. RESTART: a file whose appearance asks
+// log "train/loss" until they are ended. ROLES: of a master, a worker, which fails, and a parameter
+// server. MPI: of two processes of mpirun, of which the second is killed. RESTART: a file whose appearance asks
 // the test for a new server after this script has killed SERVER_PID. A line of JSON for each check, {"check", "problem"}.
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -11,7 +12,7 @@ import { createRequire } from "node:module";
 import { join } from "node:path";
 import { open_browser, run_checks, until } from "./checks.mjs";
 
-const [modules, link, job_file, server, restart, training] = process.argv.slice(2);
+const [modules, link, job_file, server, restart, training, roles, mpi] = process.argv.slice(2);
 const require = createRequire(join(modules, "x.js"));
 
 const MARKUP = "<img src=x onerror=document.title=1>";
@@ -95,6 +96,21 @@ const checks = {
     await page.setViewportSize({ width: 360, height: 740 });
     await until("it fits", () => page.evaluate(() => document.documentElement.scrollWidth <= 360));
     await page.setViewportSize({ width: 1280, height: 900 });
+  },
+
+  async the_use_of_a_cluster_over_time_is_seen() {
+    await page.getByRole("link", { name: "Nodes" }).click();
+    const figure = page.getByRole("figure");
+    const averages = figure.locator(".averages");
+    await until("it has been in use, and a job waits", async () => /of its nodes' time, [\d<]+ ?\d* % in use.*; up to 1 job waited$/.test((await averages.textContent()) ?? ""));
+    assert.equal(await figure.locator("svg").count(), 2);
+    const path = await figure.locator("path.running").getAttribute("d");
+    assert.match(path, /^M0 [\d.]+ L1 [\d.]+ L/);
+    const picture = process.env.PICTURES;
+    if (picture) await page.screenshot({ path: join(picture, "nodes.png") });
+    await figure.getByLabel("Over the last").selectOption("24 hours");
+    await until("another time", async () => (await figure.locator("path.running").getAttribute("d").catch(() => path)) !== path);
+    await figure.getByLabel("Over the last").selectOption("6 hours");
   },
 
   async nodes_name_their_jobs() {
@@ -188,6 +204,36 @@ const checks = {
     await page.locator(".verdict", { hasText: "rank 1 was killed by SIGKILL; it failed first" }).waitFor();
     assert.match(await ranks.first().getAttribute("aria-label"), /^rank 1, failed: was killed by SIGKILL/);
     await until("the job has failed", async () => (await badge.textContent()) === "failed, exit code 137");
+    assert.deepEqual(faults, []);
+  },
+
+  async processes_with_roles_are_seen_and_lead_to_their_failures() {
+    await page.getByRole("link", { name: "Jobs" }).click();
+    await submit("roles", roles);
+    await page.locator(".verdict", { hasText: "worker 1 ended with exit code 1; it failed first" }).waitFor();
+    await until("the job has failed", async () => (await badge.textContent()) === "failed, exit code 1");
+    assert.deepEqual((await ranks.allTextContents()).map((text) => /^\D+ \d/.exec(text)?.[0]).sort(), ["master 0", "ps 0", "worker 1"]);
+    await page.getByRole("heading", { name: "stderr-wk-1.txt" }).waitFor(); // And not that of the first process.
+    await page.getByRole("button", { name: "Next failure", exact: true }).click();
+    await page.locator(".line.current", { hasText: "Traceback" }).waitFor();
+    if (process.env.PICTURES) await page.screenshot({ path: join(process.env.PICTURES, "roles.png") });
+    await page.getByRole("radio", { name: /^master 0/ }).click();
+    await page.getByRole("heading", { name: "stdout-wk-0.txt" }).waitFor();
+    await page.getByRole("button", { name: "Go to the first failure: worker 1" }).click();
+    await page.getByRole("heading", { name: "stderr-wk-1.txt" }).waitFor();
+  },
+
+  async of_a_job_under_mpirun_the_page_says_what_is_known() {
+    await page.getByRole("link", { name: "Jobs" }).click();
+    await submit("mpi", mpi);
+    const processes = page.getByRole("region", { name: "Processes" });
+    await processes.getByText(/^mpirun with 2 processes on 1 node/).waitFor();
+    await until("it has failed", async () => /^failed/.test(await badge.textContent()));
+    await processes.getByText(/ended with exit code \d+/).waitFor();
+    await page.getByRole("heading", { name: "stderr.txt" }).waitFor();
+    await page.getByRole("button", { name: "Next failure", exact: true }).click();
+    await page.locator(".line.current", { hasText: "process rank 1" }).waitFor();
+    if (process.env.PICTURES) await page.screenshot({ path: join(process.env.PICTURES, "mpi.png") });
     assert.deepEqual(faults, []);
   },
 };

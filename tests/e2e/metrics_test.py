@@ -264,6 +264,20 @@ def test_the_page_in_the_program_is_built_from_its_sources() -> None:
     assert f"<!-- Built from web/ (sources {digest.hexdigest()})" in (web / "built" / "report.html").read_text()
 
 
+def test_the_pages_lock_file_is_whole_and_names_no_registry() -> None:
+    # npm 11 refuses one that lacks a package which others want, also one for another system that is never installed.
+    web = Path(__file__).resolve().parent.parent.parent / "web"
+    packages = json.loads((web / "package-lock.json").read_text())["packages"]
+    assert "://" not in "".join(str(each.get("resolved", "")) for each in packages.values())
+    wanted = {
+        name
+        for each in packages.values()
+        for kind in ("dependencies", "devDependencies", "optionalDependencies")
+        for name in each.get(kind, {})
+    }
+    assert {name for name in wanted if f"node_modules/{name}" not in packages} == set()
+
+
 def test_gyre_log_without_a_launcher_does_nothing(tmp_path: Path) -> None:
     # Also where the variable survives and the pipe does not.
     script = "import gyre; gyre.log({'loss': 1}); gyre.log({'loss': 1}, step=3, every_rank=True)"

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 SCRIPT = ROOT / "tests" / "browser" / "service_checks.mjs"
 MODULES = Path(sys.prefix) / "browser" / "node_modules"
 CHECKS = re.findall(r"^  async (\w+)\(\)", SCRIPT.read_text(encoding="utf-8"), re.MULTILINE)
-LONGEST_SECONDS = 120
+LONGEST_SECONDS = 180
 WORK = (
     'echo "a result" > "$AZ_BATCHAI_OUTPUT_RESULTS/result.txt"; i=0; while true; do i=$((i+1)); '
     'echo "line $i <img src=x onerror=document.title=1>"; sleep 0.2; done'
@@ -54,6 +54,39 @@ def training_file(folder: Path) -> Path:
     return file
 
 
+ROLES = """
+import os, time
+if os.environ["AZ_BATCHAI_TASK_TYPE"] == "worker":
+    raise RuntimeError("the worker's own")
+time.sleep(600)
+"""
+
+
+def other_files(folder: Path, share: Path) -> list[Path]:
+    """Jobs whose processes are none of Gyre's launcher's ranks: with roles of TensorFlow's, and of mpirun."""
+    script = share / "roles.py"
+    script.write_text(ROLES)
+    script.chmod(0o644)
+    python = {
+        "pythonScriptFilePath": "$AZ_BATCHAI_MOUNT_ROOT/external/roles.py",
+        "pythonInterpreterPath": OTHER_USERS_PYTHON,
+        "workerCount": 2,
+        "parameterServerCount": 1,
+    }
+    killed = """bash -c '[ "$OMPI_COMM_WORLD_RANK" = 0 ] || kill -9 $$; exec sleep 600'"""
+    toolkits = {
+        "roles": {"tensorFlowSettings": python},
+        "mpi": {"customMpiSettings": {"commandLine": killed, "processCount": 2}},
+    }
+    files = []
+    for name, toolkit in toolkits.items():
+        file = folder / f"{name}.json"
+        properties = {"nodeCount": 1, "stdOutErrPathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/external", **toolkit}
+        file.write_text(json.dumps({"properties": properties}))
+        files.append(file)
+    return files
+
+
 def link_of(page: subprocess.Popen[str]) -> str:
     assert page.stderr is not None
     line = page.stderr.readline()
@@ -80,6 +113,7 @@ def problems(gyre: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[d
         restart = folder / "restart"
         words = [str(word) for word in (SCRIPT, MODULES, link_of(page), job_file, server.process.pid, restart)]
         words.append(str(training_file(folder)))
+        words += [str(file) for file in other_files(folder, server.share)]
         checks = subprocess.Popen(["node", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         deadline = time.monotonic() + LONGEST_SECONDS
         while not restart.exists() and checks.poll() is None and time.monotonic() < deadline:

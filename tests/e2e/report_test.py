@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import random
 import re
 import subprocess
@@ -77,6 +78,80 @@ for step in range(3000):
     assert page.ask("document.title") == "Gyre report"
     assert page.faults == []
     assert {request.partition("#")[0] for request in page.requests} == {address}, "it has loaded something"
+
+
+COMPARED = """
+import gyre
+for step in range(50):
+    gyre.log({"train/loss": (1 + gyre_rank) / (step + 1)}, step=step, every_rank=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def compared(gyre: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The address of a report of two runs of three ranks."""
+    folder = tmp_path_factory.mktemp("compared")
+    script = COMPARED.replace("gyre_rank", "int(__import__('os').environ['RANK'])")
+    for name in ("first", "second"):
+        command = [gyre, "run", "-n", "3", "--metrics", name, "--", sys.executable, "-c", script]
+        subprocess.run(command, cwd=folder, check=True, env={**os.environ, **PACKAGE}, capture_output=True)
+    subprocess.run([gyre, "report", "first", "second", "--to", "runs.html"], cwd=folder, check=True)
+    return (folder / "runs.html").as_uri()
+
+
+def test_lines_of_compared_runs_are_told_apart(compared: str, page: Page) -> None:
+    """By colour and dashes, in the legend as on the canvas: rank 2 of the first run has the colour of rank 0 of the
+    second."""
+    page.open("about:blank")
+    page.open(f"{compared}#find=train/loss")
+    page.wait_for("document.querySelectorAll('canvas').length === 1")
+    legend = page.ask(
+        "[...document.querySelectorAll('.u-legend .u-series')].slice(1).map(row => {"
+        "const style = getComputedStyle(row.querySelector('.u-marker'));"
+        "return [row.querySelector('.u-label').textContent, style.borderColor, style.borderStyle,"
+        " row.querySelector('.u-value').textContent]; })"
+    )
+    labels = [f"{run} rank {rank}" for run in ("first", "second") for rank in range(3)]
+    assert [label for label, *_ in legend] == labels
+    looks = [(colour, style) for _, colour, style, _ in legend]
+    assert len(set(looks)) == 6, looks
+    assert looks[2][0] == looks[3][0]
+    assert {style for _, style in looks[:3]} == {"solid"}
+    assert {style for _, style in looks[3:]} == {"dashed"}
+    assert [value for *_, value in legend] == ["0.02", "0.04", "0.06"] * 2, "the last of each"
+    drawn = page.ask(
+        "(() => { const canvas = document.querySelector('canvas');"
+        "const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);"
+        "const colours = new Set();"
+        "for (let i = 0; i < data.length; i += 4)"
+        " if (data[i + 3] === 255) colours.add(`rgb(${data[i]}, ${data[i + 1]}, ${data[i + 2]})`);"
+        "return [...colours]; })()"
+    )
+    assert {colour for colour, _ in looks[3:]} <= set(drawn), "the second run lies over the first"
+    assert page.ask("document.querySelectorAll('.u-axis').length") >= 2
+
+
+def test_a_report_is_printed_in_light_colours_with_all_charts(compared: str, page: Page) -> None:
+    """On paper nobody scrolls: charts that were never in view are drawn, and what is for a mouse is left out."""
+    page.open("about:blank")
+    page.emulate(media="print", colour_scheme="dark")
+    try:
+        page.open(compared, height=300)
+        charts = page.ask("document.querySelectorAll('.chart').length")
+        page.ask("dispatchEvent(new Event('beforeprint'))")
+        page.wait_for(f"document.querySelectorAll('.chart canvas').length === {charts}")
+        assert page.ask("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert page.ask("getComputedStyle(document.querySelector('h1')).color") == "rgb(0, 0, 0)"
+        shown = "[...document.querySelectorAll('.controls, .tools')].filter(each => each.offsetHeight > 0).length"
+        assert page.ask(shown) == 0
+        wide = (
+            "[...document.querySelectorAll('.chart')].every(chart =>"
+            " chart.querySelector('canvas').clientWidth <= chart.clientWidth)"
+        )
+        assert page.ask(wide)
+        page.ask("dispatchEvent(new Event('afterprint'))")
+    finally:
+        page.emulate(media="", colour_scheme="")
 
 
 RESUMED = """

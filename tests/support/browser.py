@@ -59,6 +59,11 @@ class Page:
         for kind, (x, y) in steps:
             self._call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=1, clickCount=1)
 
+    def emulate(self, media: str, colour_scheme: str) -> None:
+        """Media as "print", and a scheme "dark" or "light"; empty: as it is."""
+        features = [{"name": "prefers-color-scheme", "value": colour_scheme}]
+        self._call("Emulation.setEmulatedMedia", media=media, features=features)
+
     def write(self, text: str) -> None:
         self._call("Input.insertText", text=text)
 

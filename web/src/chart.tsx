@@ -1,4 +1,4 @@
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 
@@ -262,7 +262,7 @@ function useDetail(source: Source, data: ChartData | null, runs: Run[], axis: Ax
   return detail !== null && detail.zoom === zoom ? detail.data : null;
 }
 
-export function Chart({ source, name, version, runs, look, common, zoomAll }: {
+export function Chart({ source, name, version, runs, look, common, zoomAll, printing }: {
   source: Source;
   name: string;
   version: number;
@@ -270,11 +270,13 @@ export function Chart({ source, name, version, runs, look, common, zoomAll }: {
   look: Look;
   common: CommonZoom | null;
   zoomAll: (zoom: CommonZoom | null) => void;
+  printing: boolean;
 }) {
   const place = useRef<HTMLDivElement>(null);
   const below = useRef<HTMLParagraphElement>(null);
   const drawing = useRef<Drawing | null>(null);
-  const [inView, setInView] = useState(false);
+  const [isNear, setNear] = useState(false);
+  const inView = isNear || printing;
   const data = useChartData(source, name, version, inView);
   const first = useMemo(() => (data === null ? 0 : firstStep(data)), [data]);
   const zoom = useMemo(() => common && { from: common.from + (common.first - first), to: common.to + (common.first - first) }, [common, first]);
@@ -286,7 +288,7 @@ export function Chart({ source, name, version, runs, look, common, zoomAll }: {
     const target = place.current;
     if (target === null) return;
     // Drawn when it comes into view: a job may have hundreds.
-    const seen = new IntersectionObserver(([entry]) => setInView(entry?.isIntersecting ?? false), { rootMargin: "300px" });
+    const seen = new IntersectionObserver(([entry]) => setNear(entry?.isIntersecting ?? false), { rootMargin: "300px" });
     const resized = new ResizeObserver(() => drawing.current?.resize());
     seen.observe(target);
     resized.observe(target);
@@ -302,18 +304,19 @@ export function Chart({ source, name, version, runs, look, common, zoomAll }: {
   const setZoom = (zoom: Zoom | null) => zoomAll(zoom && { ...zoom, first: firstNow.current });
   // Smoothing changes with every movement of its slider: the chart stays, and has other values.
   const { axis, logarithmic, dark } = look;
-  useEffect(() => {
+  // Before anything is shown, and before it is printed.
+  useLayoutEffect(() => {
     return () => {
       drawing.current?.destroy();
       drawing.current = null;
     };
   }, [axis, logarithmic, dark]);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (place.current === null || below.current === null || lines.length === 0 || !inView) return;
     drawing.current ??= new Drawing(name, place.current, below.current, zoom, setZoom);
     drawing.current.show(lines, look, first);
   }, [lines, look, first, inView]);
-  useEffect(() => drawing.current?.apply(zoom), [zoom, axis, logarithmic, dark]);
+  useLayoutEffect(() => drawing.current?.apply(zoom), [zoom, axis, logarithmic, dark]);
 
   const button = (sign: string, words: string, act: () => void, disabled = false) => (
     <button type="button" title={words} aria-label={`${words}: ${name}`} onClick={act} disabled={disabled}>

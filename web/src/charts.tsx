@@ -4,6 +4,7 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { Chart, type Look } from "./chart";
 import type { ChangeChoice, Choice } from "./choice";
 import { type Run, type Source, type State, inOrder, isOver } from "./data";
+import { usePrinting } from "./printing";
 
 function useDark(): boolean {
   const query = useMemo(() => matchMedia("(prefers-color-scheme: dark)"), []);
@@ -97,7 +98,8 @@ function Controls({ choice, change }: { choice: Choice; change: ChangeChoice }) 
 }
 
 export function Charts({ source, state, choice, change }: { source: Source; state: State; choice: Choice; change: ChangeChoice }) {
-  const dark = useDark();
+  const printing = usePrinting();
+  const dark = useDark() && !printing;
   const zoomAll = (zoom: Choice["zoom"]) => change({ zoom });
   const look: Look = useMemo(
     () => ({ axis: choice.axis, smoothing: choice.smoothing, logarithmic: choice.log, dark }),
@@ -113,7 +115,7 @@ export function Charts({ source, state, choice, change }: { source: Source; stat
       {found.length === 0 && <p role="status">{names.length === 0 ? nothing : "No series has such a name."}</p>}
       <div class="charts">
         {found.map((name) => (
-          <Chart key={name} source={source} name={name} version={state.metrics} runs={state.index.runs} look={look} common={choice.zoom} zoomAll={zoomAll} />
+          <Chart key={name} source={source} name={name} version={state.metrics} runs={state.index.runs} look={look} common={choice.zoom} zoomAll={zoomAll} printing={printing} />
         ))}
       </div>
     </>

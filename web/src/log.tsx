@@ -3,7 +3,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { ComponentChildren } from "preact";
 
 import { shownBytes } from "./data";
-import { LogWindow, type ReadLog, findInLog } from "./log_window";
+import { LogWindow, type ReadLog, findInLog, FAILURES } from "./log_window";
 
 const LINE_HEIGHT = 18;
 const AROUND = 30;
@@ -79,7 +79,7 @@ function useLog(read: ReadLog, size: number, at: number | null) {
 }
 
 /** `read` must stay the same function while it is the same log. */
-export function Log({ title, read, size, at, over, cut = false, goTo, href, children }: {
+export function Log({ title, read, size, at, over, cut = false, failures = false, goTo, href, children }: {
   title: string;
   read: ReadLog;
   size: number;
@@ -89,6 +89,8 @@ export function Log({ title, read, size, at, over, cut = false, goTo, href, chil
   over: boolean;
   /** Nor can more of it be asked for. */
   cut?: boolean;
+  /** It may be the log of several processes. */
+  failures?: boolean;
   goTo: (at: number | null) => void;
   /** Of all of it. */
   href: string;
@@ -103,7 +105,7 @@ export function Log({ title, read, size, at, over, cut = false, goTo, href, chil
   const first = Math.max(0, Math.floor(log.top / LINE_HEIGHT) - AROUND);
   const seen = lines.slice(first, first + Math.ceil(height / LINE_HEIGHT) + 2 * AROUND);
 
-  const find = async (backwards: boolean) => {
+  const find = async (backwards: boolean, text: string | string[]) => {
     if (text === "") return;
     const number = ++search.current;
     const stop = () => number !== search.current;
@@ -112,7 +114,7 @@ export function Log({ title, read, size, at, over, cut = false, goTo, href, chil
     try {
       const found = await findInLog(read, text, here, backwards, backwards ? 0 : size, stop, !backwards && log.current !== null);
       if (stop()) return;
-      setAnswer(found === null ? "not found" : "");
+      setAnswer(found !== null ? "" : typeof text === "string" ? "not found" : "no further failure in this log");
       if (found !== null && found !== here) goTo(found);
       else if (found !== null) await log.show(found);
     } catch {
@@ -133,7 +135,7 @@ export function Log({ title, read, size, at, over, cut = false, goTo, href, chil
         class="find"
         onSubmit={(event) => {
           event.preventDefault();
-          void find(false);
+          void find(false, text);
         }}
       >
         <label>
@@ -148,8 +150,9 @@ export function Log({ title, read, size, at, over, cut = false, goTo, href, chil
             }}
           />
         </label>
-        <button type="button" onClick={() => void find(true)}>Previous</button>
+        <button type="button" onClick={() => void find(true, text)}>Previous</button>
         <button type="submit">Next</button>
+        {failures && <button type="button" title="The next traceback, or what mpirun says of a failed rank" onClick={() => void find(false, FAILURES)}>Next failure</button>}
         <button
           type="button"
           aria-pressed={log.follows}

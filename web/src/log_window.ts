@@ -169,21 +169,32 @@ export class LogWindow {
   }
 }
 
+/** What stands where programs, and mpirun for its ranks, say why they failed. */
+export const FAILURES = [
+  "Traceback (most recent call last)",
+  "mpirun noticed that process rank",
+  "mpirun detected that one or more processes exited with non-zero status",
+  "= BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES",
+  "Segmentation fault",
+  "terminate called after throwing",
+];
+
 /**
- * Where the next line with `text` begins, from `at` on or before it; null: nowhere. Letters compare without case.
+ * Where the next line with `text`, or one of several texts, begins, from `at` on or before it; null: nowhere. Letters compare without case.
  * `skipsLine`: on from `at`, but not in its line.
  */
 export async function findInLog(
   read: ReadLog,
-  text: string,
+  text: string | string[],
   at: number,
   backwards: boolean,
   limit: number,
   stop: () => boolean,
   skipsLine = false,
 ): Promise<number | null> {
-  const wanted = byteDecoder.decode(new TextEncoder().encode(text)).toLowerCase();
-  const overlap = wanted.length + 65_536; // And the line's beginning.
+  const wanted = (typeof text === "string" ? [text] : text).map((one) => byteDecoder.decode(new TextEncoder().encode(one)).toLowerCase());
+  const longest = wanted.reduce((most, one) => Math.max(most, one.length), 0);
+  const overlap = longest + 65_536; // And the line's beginning.
   const pieceAt = (edge: number) => {
     const from = backwards ? Math.max(limit, edge - SEARCHED_AT_ONCE) : Math.max(0, edge - overlap);
     return read(from, backwards ? edge : Math.min(limit, edge + SEARCHED_AT_ONCE));
@@ -197,7 +208,7 @@ export async function findInLog(
     const piece = await coming;
     const end = piece.at + piece.bytes.length;
     if (stop() || piece.bytes.length === 0) return null;
-    const next = backwards ? (piece.at > limit ? piece.at + wanted.length : limit) : end;
+    const next = backwards ? (piece.at > limit ? piece.at + longest : limit) : end;
     const moves = backwards ? next < edge : next > edge;
     coming = moves && goesOn(next) ? pieceAt(next) : null; // While this one is searched.
     coming?.catch(() => {}); // Reported when its turn comes.
@@ -208,10 +219,11 @@ export async function findInLog(
       skips = lineEnd < 0;
       begin = skips ? letters.length : lineEnd;
     }
-    const found = backwards ? letters.lastIndexOf(wanted) : letters.indexOf(wanted, begin);
+    const places = wanted.map((one) => (backwards ? letters.lastIndexOf(one) : letters.indexOf(one, begin))).filter((place) => place >= 0);
+    const found = places.length === 0 ? -1 : backwards ? Math.max(...places) : Math.min(...places);
     if (found >= 0) return piece.at + letters.lastIndexOf("\n", found) + 1;
     edge = next;
-    cut = wanted.length - 1; // What two pieces share may begin in the first of them.
+    cut = longest - 1; // What two pieces share may begin in the first of them.
   }
   return null;
 }

@@ -1,11 +1,12 @@
 import { render } from "preact";
-import { useCallback, useEffect, useState } from "preact/hooks";
+import { useCallback, useEffect, useMemo, useState } from "preact/hooks";
 
 import { Charts, RunCard, useSource } from "./charts";
-import { type ChangeChoice, useChoice } from "./choice";
+import { type ChangeChoice, type Choice, useChoice } from "./choice";
 import { type Connection, type Job, type Rank, type Source, type State, isOver } from "./data";
 import { embeddedSource } from "./embedded";
 import { Events } from "./events";
+import { Failures } from "./failures";
 import { liveSource } from "./live";
 import { Log } from "./log";
 import { type ReadLog, findInLog } from "./log_window";
@@ -19,6 +20,7 @@ function Report({ source }: { source: Source }) {
   const state = useSource(source);
   const [choice, change] = useChoice("#");
   const { runs } = state.index;
+  const charts = useCharts(source, state, choice, change);
   return (
     <main>
       <header>
@@ -26,8 +28,16 @@ function Report({ source }: { source: Source }) {
         <div class="runs">{runs.map((run, i) => <RunCard key={i} run={run} />)}</div>
       </header>
       {state.timeline > 0 && <Timeline source={source} state={state} chosen={choice.view} change={change} />}
-      <Charts source={source} state={state} choice={choice} change={change} />
+      {charts}
     </main>
+  );
+}
+
+/** Drawn again only where something is another that they show: not while the timeline moves. */
+function useCharts(source: Source, state: State, choice: Choice, change: ChangeChoice) {
+  return useMemo(
+    () => <Charts source={source} state={state} choice={choice} change={change} />,
+    [source, state, choice.find, choice.smoothing, choice.axis, choice.log, choice.zoom],
   );
 }
 
@@ -103,12 +113,11 @@ function Head({ source, state, job }: { source: Source; state: State; job: Job }
 const TRACEBACK = "Traceback (most recent call last)";
 const MOST_SEARCHED_FOR_TRACEBACK = 1_048_576;
 
-function RankLog({ source, state, rank, failed, at, change }: {
+function RankLog({ source, state, rank, job, at, change }: {
   source: Source;
   state: State;
   rank: number;
-  /** The rank that failed first. */
-  failed: Rank | null;
+  job: Job;
   /** From the address. */
   at: number | null;
   change: ChangeChoice;
@@ -132,11 +141,7 @@ function RankLog({ source, state, rank, failed, at, change }: {
       goTo={(to) => change({ rank, at: to })}
       href={`api/ranks/${rank}/log`}
     >
-      {failed !== null && (
-        <button type="button" class="bad" onClick={() => void goToFailure(failed)}>
-          Go to the first failure: rank {failed.rank}
-        </button>
-      )}
+      <Failures job={job} selected={rank} go={(one) => void goToFailure(one)} />
     </Log>
   );
 }
@@ -145,6 +150,7 @@ function Live({ source }: { source: Source }) {
   const state = useSource(source);
   const [choice, change] = useChoice("#");
   const { job } = state;
+  const charts = useCharts(source, state, choice, change);
   useEffect(() => {
     if (job !== null) document.title = `${STATES[job.state]}: ${job.name}`;
   }, [job?.state, job?.name]);
@@ -159,10 +165,10 @@ function Live({ source }: { source: Source }) {
           <Ranks job={job} selected={selected} select={(rank) => change({ rank, at: null })} />
           <Events events={job.events} select={(rank) => change({ rank, at: null })} />
         </div>
-        <RankLog key={selected} source={source} state={state} rank={selected} failed={failed} at={choice.at} change={change} />
+        <RankLog key={selected} source={source} state={state} rank={selected} job={job} at={choice.at} change={change} />
       </div>
       {state.timeline > 0 && <Timeline source={source} state={state} chosen={choice.view} change={change} />}
-      <Charts source={source} state={state} choice={choice} change={change} />
+      {charts}
       <details class="facts">
         <summary>{state.index.runs.length > 1 ? "The runs" : "The run"}</summary>
         <div class="runs">{state.index.runs.map((run, i) => <RunCard key={i} run={run} />)}</div>

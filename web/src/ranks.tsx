@@ -1,6 +1,7 @@
 import { useRef } from "preact/hooks";
 
 import { type Job, type Phase, type Rank, shown, shownBytes } from "./data";
+import { nameOf } from "./failures";
 
 /** With more ranks, cells have the number alone. */
 const MOST_CARDS = 32;
@@ -16,7 +17,8 @@ const PHASES: Record<Phase, string> = {
 };
 
 function facts(rank: Rank): string[] {
-  const words = [rank.role === "default" ? `process ${rank.process}` : `${rank.role}, process ${rank.process}`];
+  const named = rank.role === "default" || rank.role === nameOf(rank);
+  const words = [named ? `process ${rank.process}` : `${rank.role}, process ${rank.process}`];
   if (rank.step !== null) words.push(`step ${rank.step}`);
   if (rank.steps_per_second !== null) words.push(`${shown(Number(rank.steps_per_second.toPrecision(3)))} steps/s`);
   if (rank.waiting !== null) words.push(`waits ${Math.round(100 * rank.waiting)} %`);
@@ -32,7 +34,7 @@ function brief(rank: Rank): string {
 
 function describe(rank: Rank): string {
   const detail = rank.detail === "" ? "" : `: ${rank.detail}`;
-  return [`rank ${rank.rank}, ${PHASES[rank.phase]}${detail}`, ...facts(rank)].join(", ");
+  return [`${nameOf(rank)}, ${PHASES[rank.phase]}${detail}`, ...facts(rank)].join(", ");
 }
 
 /** How many ranks are in each phase, in their order. */
@@ -45,10 +47,10 @@ function counts(ranks: Rank[]): [Phase, number][] {
 /** What a person should read first. */
 export function verdict(job: Job): string {
   const first = job.ranks.find((rank) => rank.rank === job.first_failed_rank) ?? job.ranks.find((rank) => rank.phase === "failed");
-  if (first !== undefined) return `rank ${first.rank} ${first.detail}`;
+  if (first !== undefined) return `${nameOf(first)} ${first.detail}`;
   const late = job.ranks.filter((rank) => rank.phase === "late");
   const one = late[0];
-  if (one !== undefined) return late.length === 1 ? `rank ${one.rank} is late: ${one.detail}` : `${late.length} ranks are late, first rank ${one.rank}: ${one.detail}`;
+  if (one !== undefined) return late.length === 1 ? `${nameOf(one)} is late: ${one.detail}` : `${late.length} ranks are late, first ${nameOf(one)}: ${one.detail}`;
   const lost = job.ranks.filter((rank) => rank.phase === "lost");
   return lost.length > 0 ? `${lost.length} of ${job.ranks.length} ranks are lost; the others go on` : "";
 }
@@ -56,6 +58,7 @@ export function verdict(job: Job): string {
 export function Ranks({ job, selected, select }: { job: Job; selected: number; select: (rank: number) => void }) {
   const grid = useRef<HTMLDivElement>(null);
   const cards = job.ranks.length <= MOST_CARDS;
+  const title = job.ranks.length > 0 && job.ranks.every((rank) => nameOf(rank) === rank.role) ? "Processes" : "Ranks";
   const chosen = job.ranks.find((rank) => rank.rank === selected);
   const move = (event: KeyboardEvent, at: number) => {
     const ways: Record<string, number> = { ArrowRight: at + 1, ArrowDown: at + 1, ArrowLeft: at - 1, ArrowUp: at - 1, Home: 0, End: job.ranks.length - 1 };
@@ -70,14 +73,14 @@ export function Ranks({ job, selected, select }: { job: Job; selected: number; s
   return (
     <section class="panel" aria-labelledby="ranks">
       <div class="title">
-        <h2 id="ranks">Ranks</h2>
+        <h2 id="ranks">{title}</h2>
         <p class="counts">
           {counts(job.ranks).map(([phase, count]) => (
             <span key={phase} class={`key ${phase}`}>{`${count} ${PHASES[phase]}`}</span>
           ))}
         </p>
       </div>
-      <div class={cards ? "grid cards" : "grid"} role="radiogroup" aria-label="Ranks, those that need attention first" ref={grid}>
+      <div class={cards ? "grid cards" : "grid"} role="radiogroup" aria-label={`${title}, those that need attention first`} ref={grid}>
         {job.ranks.map((rank, at) => (
           <button
             key={rank.rank}
@@ -92,7 +95,7 @@ export function Ranks({ job, selected, select }: { job: Job; selected: number; s
             onClick={() => select(rank.rank)}
             onKeyDown={(event) => move(event, at)}
           >
-            <b>{rank.rank}</b>
+            <b>{nameOf(rank) === rank.role && cards ? rank.role : rank.rank}</b>
             {cards && <span>{PHASES[rank.phase]}</span>}
             {cards && <span class="quiet">{brief(rank)}</span>}
           </button>
@@ -100,7 +103,7 @@ export function Ranks({ job, selected, select }: { job: Job; selected: number; s
       </div>
       {chosen !== undefined && (
         <p class="chosen">
-          <b>rank {chosen.rank}</b> {chosen.detail !== "" && <b class={`says ${chosen.phase}`}>{chosen.detail}</b>} {facts(chosen).join(" · ")}
+          <b>{nameOf(chosen)}</b> {chosen.detail !== "" && <b class={`says ${chosen.phase}`}>{chosen.detail}</b>} {facts(chosen).join(" · ")}
         </p>
       )}
     </section>

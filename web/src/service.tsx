@@ -3,13 +3,16 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import { Charts, useSource } from "./charts";
 import { type ChangeChoice, type Choice, useChoice, wordsOf } from "./choice";
-import { shownBytes } from "./data";
+import { type Rank, shownBytes } from "./data";
 import { EventTime, MOST_EVENTS_SHOWN } from "./events";
+import { Failures } from "./failures";
 import { newLink, polledSource } from "./live";
 import { Log } from "./log";
 import { NewLink } from "./new_link";
+import { Processes } from "./processes";
 import { Ranks, verdict } from "./ranks";
 import { type Cluster, type List, type Node, type OutputFile, type ServiceJob, type Why, ask, readFile, useEvents, usePoll } from "./service_data";
+import { Use } from "./use";
 
 const LIST_MS = 3_000;
 const JOB_MS = 2_000;
@@ -279,13 +282,13 @@ function Output({ job, id }: { job: ServiceJob; id: string }) {
   );
 }
 
-function Logs({ workspace, job, chosen, choice, change }: { workspace: string; job: ServiceJob; chosen: string | null; choice: Choice; change: ChangeChoice }) {
+function Logs({ workspace, job, failed, chosen, choice, change }: { workspace: string; job: ServiceJob; failed: Rank | null; chosen: string | null; choice: Choice; change: ChangeChoice }) {
   const files = usePoll<List<OutputFile>>(`${job.id}/files`, LOG_MS);
   const listed = (files.value?.value ?? []).filter((file) => file.downloadUrl !== null && !METRICS.test(file.name));
   const largest = [...listed].sort((a, b) => (b.properties.contentLength ?? 0) - (a.properties.contentLength ?? 0));
   const begins = (word: string) => listed.find(({ name, properties }) => name.startsWith(word) && (properties.contentLength ?? 0) > 0);
-  // Why a job has failed stands there.
-  const telling = job.properties.executionState === "failed" ? begins("stderr") : undefined;
+  // Why a job has failed stands there: of several ranks, in the log of the one that failed first.
+  const telling = job.properties.executionState === "failed" ? (begins(failed === null ? "stderr" : `stderr-${logOf(failed)}.txt`) ?? begins("stderr")) : undefined;
   const file = listed.find(({ name }) => name === chosen) ?? telling ?? listed.find(({ name }) => name.startsWith("stdout")) ?? largest[0];
   const url = file?.downloadUrl ?? null;
   const read = useMemo(() => readFile(url ?? ""), [url]);
@@ -301,30 +304,43 @@ function Logs({ workspace, job, chosen, choice, change }: { workspace: string; j
           </a>
         ))}
       </nav>
-      <Log key={url} title={file.name} read={read} size={file.properties.contentLength ?? 0} at={choice.at} over={files.value?.complete === true} goTo={(at) => change({ at })} href={`service${url}`} />
+      <Log key={url} title={file.name} read={read} size={file.properties.contentLength ?? 0} at={choice.at} over={files.value?.complete === true} failures goTo={(at) => change({ at })} href={`service${url}`} />
     </div>
   );
 }
 
+/** What nodes name the logs of a rank by: "3", and of processes of `tensorFlowSettings` "wk-0" or "ps-0". */
+function logOf(rank: Rank): string {
+  const [role = "", index] = rank.role.split(" ");
+  return index === undefined ? String(rank.rank) : `${role === "ps" ? "ps" : "wk"}-${index}`;
+}
+
 /** The ranks and the charts of a job of which metrics have come, and between them what every job has. */
-function Run({ workspace, job, choice, change, children }: { workspace: string; job: ServiceJob; choice: Choice; change: ChangeChoice; children: ComponentChildren }) {
+function Run({ workspace, job, choice, change, children }: { workspace: string; job: ServiceJob; choice: Choice; change: ChangeChoice; children: (failed: Rank | null) => ComponentChildren }) {
   const source = useMemo(() => polledSource(job.id), [job.id]);
   useEffect(() => source.follow(), [source]);
   const state = useSource(source);
   const run = state.job !== null && state.job.ranks.length > 0 ? state.job : null;
-  const selected = choice.rank ?? run?.ranks.find((rank) => rank.phase === "failed")?.rank ?? run?.ranks[0]?.rank ?? 0;
+  const failed = run?.ranks.find((rank) => rank.phase === "failed") ?? null;
+  const selected = choice.rank ?? failed?.rank ?? run?.ranks[0]?.rank ?? 0;
+  // Of ranks of `gyre run` there is one log for all.
+  const hasOwnLogs = ["pyTorchSettings", "caffe2Settings", "tensorFlowSettings"].some((name) => (job.properties[name] ?? null) !== null);
+  const showLog = (rank: Rank, stream: string) => {
+    if (hasOwnLogs) location.hash = `${addressOfJob(workspace, job, `${stream}-${logOf(rank)}.txt`)}?${wordsOf({ ...choice, rank: rank.rank, at: null })}`;
+    else change({ rank: rank.rank });
+  };
   const select = (rank: number) => {
-    // Of ranks of `gyre run` there is one log for all.
-    const hasOwnLog = (job.properties["pyTorchSettings"] ?? job.properties["caffe2Settings"] ?? null) !== null;
-    if (hasOwnLog) location.hash = `${addressOfJob(workspace, job, `stdout-${rank}.txt`)}?${wordsOf({ ...choice, rank, at: null })}`;
-    else change({ rank });
+    const one = run?.ranks.find((each) => each.rank === rank);
+    if (one !== undefined) showLog(one, "stdout");
   };
   const words = run === null ? "" : verdict(run);
   return (
     <>
       <p class={words === "" ? "verdict" : `verdict says ${run?.ranks[0]?.phase ?? ""}`} role="status">{words}</p>
       {run !== null && <Ranks job={run} selected={selected} select={select} />}
-      {children}
+      {run !== null && <p class="title"><Failures job={run} selected={selected} go={(rank) => showLog(rank, "stderr")} /></p>}
+      {run === null && state.connection !== "connecting" && <Processes workspace={workspace} job={job} place={`${experimentOf(job)}/${job.name}`} />}
+      {children(failed)}
       {run !== null && state.index.charts.length > 0 && <Charts source={source} state={state} choice={choice} change={change} />}
     </>
   );
@@ -365,13 +381,15 @@ function JobPage({ workspace, path, file, open }: { workspace: string; path: str
       <p class="verdict" role="status">{why.value?.message ?? ""}</p>
       {one.properties.executionInfo.errors.filter(({ message }) => message !== why.value?.message).map((error, i) => <p key={i} class="verdict says">{error.message ?? ""}</p>)}
       <Run key={one.id} workspace={workspace} job={one} choice={choice} change={change}>
-        <div class="live">
-          <div class="side">
-            <JobEvents path={path} />
-            <Outputs job={one} />
+        {(failed) => (
+          <div class="live">
+            <div class="side">
+              <JobEvents path={path} />
+              <Outputs job={one} />
+            </div>
+            <Logs workspace={workspace} job={one} failed={failed} chosen={file} choice={choice} change={change} />
           </div>
-          <Logs workspace={workspace} job={one} chosen={file} choice={choice} change={change} />
-        </div>
+        )}
       </Run>
       <details class="facts">
         <summary>The job's properties</summary>
@@ -382,12 +400,14 @@ function JobPage({ workspace, path, file, open }: { workspace: string; path: str
 }
 
 function ClusterNodes({ workspace, cluster }: { workspace: string; cluster: Cluster }) {
-  const nodes = usePoll<List<Node>>(`/workspaces/${encodeURIComponent(workspace)}/clusters/${encodeURIComponent(cluster.name)}/nodes`, LIST_MS);
+  const path = `/workspaces/${encodeURIComponent(workspace)}/clusters/${encodeURIComponent(cluster.name)}`;
+  const nodes = usePoll<List<Node>>(`${path}/nodes`, LIST_MS);
   return (
     <section class="panel" aria-label={`Cluster ${cluster.name}`}>
       <h2>{cluster.name}</h2>
-      <p class="quiet">{`${cluster.properties.allocationState}, ${cluster.properties.currentNodeCount} nodes`}</p>
+      <p class="quiet">{`${cluster.properties.allocationState}, ${cluster.properties.currentNodeCount} ${cluster.properties.currentNodeCount === 1 ? "node" : "nodes"}`}</p>
       {cluster.properties.errors.map((error, i) => <p key={i} class="verdict says">{error.message ?? ""}</p>)}
+      <Use path={path} />
       <ul class="files">
         {(nodes.value?.value ?? []).map((node) => (
           <li key={node.nodeId}>

@@ -56,6 +56,17 @@ export interface Node {
   problem: string | null;
 }
 
+/** Averages of parts of equal length, the oldest first; those before `knownFrom` mean nothing. */
+export interface ClusterUse {
+  begin: string;
+  knownFrom: string;
+  partSeconds: number;
+  running: number[];
+  idle: number[];
+  other: number[];
+  waiting: number[];
+}
+
 export interface List<Item> {
   value: Item[];
   nextLink: string | null;

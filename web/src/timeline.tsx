@@ -3,6 +3,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import type { ChangeChoice } from "./choice";
 import type { Source, State } from "./data";
+import { usePrinting } from "./printing";
 import {
   ENGINE,
   PROGRAM,
@@ -11,6 +12,7 @@ import {
   type View,
   WORDS,
   columnsOf,
+  emptyColumns,
   sharesOf,
   shownTime,
   spansAt,
@@ -23,6 +25,8 @@ const MOST_ROWS = 256;
 const MOST_TOLD = 16;
 const BETWEEN_FETCHES_MS = 2_000;
 const BEFORE_DETAIL_MS = 150;
+/** Nobody reads a description of what moves. */
+const BEFORE_WORDS_MS = 250;
 const TICKS = 5;
 /** The closest view. */
 const FEWEST_US = 10;
@@ -87,15 +91,19 @@ function fillRow(pixels: ImageData, top: number, lane: number, shown: Shown[], c
 
 function draw(canvas: HTMLCanvasElement, data: TimelineData, view: View): void {
   const scale = devicePixelRatio || 1;
-  canvas.width = Math.max(1, Math.round(canvas.clientWidth * scale));
-  canvas.height = Math.max(1, Math.round(canvas.clientHeight * scale));
+  const width = Math.max(1, Math.round(canvas.clientWidth * scale));
+  const height = Math.max(1, Math.round(canvas.clientHeight * scale));
+  if (canvas.width !== width) canvas.width = width;
+  if (canvas.height !== height) canvas.height = height;
   const context = canvas.getContext("2d");
   if (context === null) return;
   const row = Math.round(ROW * scale);
   const lane = Math.round(LANE * scale);
+  const pixels = context.createImageData(width, row);
+  const columns = emptyColumns(width);
   data.ranks.slice(0, MOST_ROWS).forEach((rank, i) => {
-    const pixels = context.createImageData(canvas.width, row);
-    const columns = columnsOf(rank, view, canvas.width);
+    pixels.data.fill(0);
+    columnsOf(rank, view, width, columns);
     fillRow(pixels, 2, lane, PROGRAM, columns);
     fillRow(pixels, 4 + lane, lane, ENGINE, columns);
     context.putImageData(pixels, 0, Math.round(i * ROW * scale));
@@ -118,10 +126,12 @@ function describe(data: TimelineData, view: View): string {
 
 /** Made only while it is open: with many ranks it is work. */
 function SharesTable({ data, view }: { data: TimelineData; view: View }) {
-  const [open, setOpen] = useState(false);
+  const [opened, setOpen] = useState(false);
+  const printing = usePrinting();
+  const open = opened || printing;
   const table = useMemo(() => (open ? <Shares data={data} view={view} /> : null), [open, data, view]);
   return (
-    <details onToggle={(event) => setOpen(event.currentTarget.open)}>
+    <details open={open} onToggle={(event) => !printing && setOpen(event.currentTarget.open)}>
       <summary>As a table</summary>
       {table}
     </details>
@@ -164,7 +174,9 @@ export function Timeline({ source, state, chosen, change }: { source: Source; st
   const data = useTimeline(source, state.timeline, chosen);
   const view = useMemo(() => chosen ?? { from: data?.from ?? 0, to: Math.max(data?.to ?? 1, (data?.from ?? 0) + 1) }, [chosen, data]);
   useEffect(() => {
-    if (canvas.current !== null && data !== null) draw(canvas.current, data, view);
+    // Once a frame, however many keys and movements come meanwhile.
+    const frame = requestAnimationFrame(() => canvas.current !== null && data !== null && draw(canvas.current, data, view));
+    return () => cancelAnimationFrame(frame);
   }, [data, view, width]);
   const hasData = data !== null;
   useEffect(() => {
@@ -174,7 +186,11 @@ export function Timeline({ source, state, chosen, change }: { source: Source; st
     resized.observe(target);
     return () => resized.disconnect();
   }, [hasData]);
-  const words = useMemo(() => (data === null ? "" : describe(data, view)), [data, view]);
+  const [words, setWords] = useState("");
+  useEffect(() => {
+    const timer = setTimeout(() => setWords(data === null ? "" : describe(data, view)), BEFORE_WORDS_MS);
+    return () => clearTimeout(timer);
+  }, [data, view]);
   if (data === null || data.ranks.length === 0) return null;
 
   const move = (factor: number, shift: number) => {

@@ -60,7 +60,9 @@ function cover(spans: number[] | undefined, view: View, columns: Float32Array): 
   const perColumn = (view.to - view.from) / columns.length;
   for (let i = 0; i < spans.length; i += NUMBERS) {
     const begin = spans[i] ?? 0;
+    if (begin >= view.to) continue;
     const length = Math.max(1, spans[i + 1] ?? 0);
+    if (begin + length <= view.from) continue;
     const density = Math.min(1, (spans[i + 2] ?? 0) / length);
     const first = (begin - view.from) / perColumn;
     const last = (begin + length - view.from) / perColumn;
@@ -71,24 +73,19 @@ function cover(spans: number[] | undefined, view: View, columns: Float32Array): 
   }
 }
 
-/** How much of each column of a view goes into what. */
-export function columnsOf(rank: TimelineRank, view: View, count: number): Record<Shown, Float32Array> {
-  const covered = (activity: Activity): Float32Array => {
-    const columns = new Float32Array(count);
-    cover(rank.spans[activity], view, columns);
-    return columns;
-  };
-  const all = {
-    compute: new Float32Array(count),
-    wait_for_data: covered("wait_for_data"),
-    wait_for_exchange: covered("wait_for_exchange"),
-    send: covered("send"),
-    reduce: covered("reduce"),
-    copy: covered("copy"),
-    wait_for_ranks: covered("wait_for_ranks"),
-    other: covered("exchange"),
-    negotiate: covered("negotiate"),
-  };
+export type Columns = Record<Shown, Float32Array>;
+
+export function emptyColumns(count: number): Columns {
+  const names: Shown[] = [...PROGRAM, ...ENGINE];
+  return Object.fromEntries(names.map((name) => [name, new Float32Array(count)])) as Columns;
+}
+
+/** How much of each column of a view goes into what; `all` gets it, for whoever asks again and again. */
+export function columnsOf(rank: TimelineRank, view: View, count: number, all = emptyColumns(count)): Columns {
+  for (const [name, columns] of Object.entries(all)) {
+    columns.fill(0);
+    if (name !== "compute") cover(rank.spans[name === "other" ? "exchange" : (name as Activity)], view, columns);
+  }
   cover([rank.begin, rank.end - rank.begin, rank.end - rank.begin, 0, 1], view, all.compute);
   const at = (columns: Float32Array, i: number) => columns[i] ?? 0;
   for (let i = 0; i < count; i++) {
