@@ -62,6 +62,7 @@ jobs::spec::PythonRequirements read_requirements(const std::string& file, const 
   if (const auto refusal = jobs::spec::refusal_of_requirements(text)) {
     throw UsageError(fmt::format("{} {}: {}", option, file, cli::printable(*refusal)));
   }
+  if (text.empty()) throw UsageError(fmt::format("{} {}: the file is empty", option, file));
   return {.file = {}, .lines = jobs::spec::requirement_lines(text)};
 }
 

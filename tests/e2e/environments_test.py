@@ -241,3 +241,46 @@ def test_each_account_has_its_own_which_no_other_can_touch(gyre: Path, tmp_path:
         server.close()
         for path in made:
             shutil.rmtree(path.parent)
+
+
+def test_what_variables_change_of_the_packages_makes_an_environment_of_its_own(
+    pool: JobServer, kept: Callable[[], set[Path]]
+) -> None:
+    """The text alone was looked at: a job that set another version ran with the one of before."""
+    add_wheel(pool.share / "wheels")
+    line = "python -c 'import tinypkg; print(tinypkg.answer)'"
+    for name, version in (("one", "1.0"), ("same", "1.0"), ("other", "2.0")):
+        variables = [{"name": "TINY", "value": version}, {"name": "SEED", "value": name}]
+        submit(pool, name, job(pool, line, "tinypkg==${TINY}", environmentVariables=variables))
+        properties = ended(pool, name)
+        if version == "1.0":
+            assert properties["executionState"] == "succeeded", pool.ok("job", "events", name)
+            assert len(kept()) == 1
+    assert properties["executionState"] == "failed"
+    assert "No matching distribution found for tinypkg==2.0" in properties["executionInfo"]["errors"][0]["message"]
+
+
+def test_a_file_of_requirements_may_be_a_link_in_the_code_and_is_text(
+    pool: JobServer, kept: Callable[[], set[Path]]
+) -> None:
+    add_wheel(pool.share / "wheels")
+    code = pool.tmp_path / "linked"
+    (code / "requirements").mkdir(parents=True)
+    text = "\n".join(lines_of(pool, "tinypkg==1.0", "# café"))
+    (code / "requirements" / "base.txt").write_text(text, encoding="utf-8")
+    (code / "needs.txt").symlink_to("requirements/base.txt")
+    submit(pool, "linked", {**pool.custom("tiny"), "requirements": "needs.txt"}, "--code", str(code))
+    assert ended(pool, "linked")["executionState"] == "succeeded", pool.ok("job", "events", "linked")
+    assert len(kept()) == 1
+    (code / "requirements" / "base.txt").write_text(text, encoding="latin-1")
+    (code / "none.txt").touch()
+    why = f"line {text.count(chr(10)) + 1} is not UTF-8 text; save the file as UTF-8"
+    for file, sentence in (("needs.txt", why), ("none.txt", "the file is empty")):
+        words = ("--requirements", str(code / file), "--", "tiny")
+        refused = pool.verb("job", "submit", "-c", "pool", "--code", str(code), *words)
+        assert refused.returncode == 2
+        assert f"{file}: {sentence}" in refused.stderr
+    file = str(pool.tmp_path / "linked.json")
+    refused = pool.verb("job", "submit", file, "-c", "pool", "--code", str(code))
+    assert refused.returncode == 2
+    assert why in refused.stderr

@@ -223,4 +223,23 @@ const CodeContent::Entry* CodeContent::find(const std::string& path) const {
   return found == entries_.end() ? nullptr : &found->second;
 }
 
+const CodeContent::Entry* CodeContent::file(std::string path) const {
+  constexpr int kMostLinks = 40;  // As the kernel has it.
+  for (int followed = 0; followed <= kMostLinks; ++followed) {
+    path = fs::path(path).lexically_normal().string();
+    std::string leads;
+    for (std::size_t end = path.find('/'); leads.empty(); end = path.find('/', end + 1)) {
+      const fs::path part = path.substr(0, end);
+      const Entry* entry = find(part.string());
+      if (entry != nullptr && !entry->link.empty()) {
+        leads = (part.parent_path() / entry->link).string() + (end == std::string::npos ? "" : path.substr(end));
+      } else if (end == std::string::npos) {
+        return entry;
+      }
+    }
+    path = std::move(leads);
+  }
+  return nullptr;
+}
+
 }  // namespace gyre::jobs::node

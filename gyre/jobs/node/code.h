@@ -47,6 +47,8 @@ class CodeContent {
 
   /// `path`: relative to the folder of the code. Null where the archive has no file or link there.
   const Entry* find(const std::string& path) const;
+  /// The file to which the path leads, perhaps through links. Null: to none of the archive.
+  const Entry* file(std::string path) const;
 
  private:
   std::shared_ptr<const void> archive_;

@@ -165,6 +165,24 @@ TEST_F(Code, a_digest_of_some_paths_tells_their_contents_and_those_behind_links_
 }
 
 // A node noticed them, and the job failed where the submission should have been refused.
+TEST_F(Code, a_file_is_found_through_links_that_stay_inside) {
+  std::ofstream(folder_ / "code.tar", std::ios::binary) << tar_of({{"needs", '5'},
+                                                                   {"needs/base.txt", '0', "base"},
+                                                                   {"needs.txt", '2', "", "now/base.txt"},
+                                                                   {"now", '2', "", "needs"},
+                                                                   {"needs/up", '2', "", "../now/../needs.txt"},
+                                                                   {"round", '2', "", "round"}});
+  const CodeContent content(opened().get());
+  for (const char* path : {"needs/base.txt", "needs.txt", "now/base.txt", "./needs/up", "now/up"}) {
+    const CodeContent::Entry* entry = content.file(path);
+    ASSERT_NE(entry, nullptr) << path;
+    EXPECT_EQ(as_text(entry->content), "base") << path;
+  }
+  for (const char* path : {"round", "needs", "now", "needs.txt/x", "none", ""}) {
+    EXPECT_EQ(content.file(path), nullptr) << path;
+  }
+}
+
 TEST_F(Code, a_check_refuses_what_cannot_be_unpacked_and_writes_nothing) {
   const auto problem_of = [&](const std::string& archive, const CodeLimits& limits = {}) -> std::string {
     std::ofstream(folder_ / "code.tar", std::ios::binary) << archive;

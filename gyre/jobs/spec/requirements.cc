@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "gyre/jobs/spec/internal/utf8.h"
+
 namespace gyre::jobs::spec {
 
 namespace {
@@ -180,6 +182,17 @@ Complaint complaint_about_line(string_view line) {
   return complaint_about_options(line.substr(options));
 }
 
+/// 0: there is none.
+int line_that_is_no_text(string_view text) {
+  for (int line = 1; !text.empty();) {
+    const std::size_t bytes = character_bytes(text);
+    if (bytes == 0 || text.front() == '\0') return line;
+    if (text.front() == '\n') ++line;
+    text.remove_prefix(bytes);
+  }
+  return 0;
+}
+
 string_view reason_for(Complaint complaint) {
   switch (complaint) {
     case Complaint::kInclude: return "names another file, which nodes do not have; put its lines in here";
@@ -195,6 +208,9 @@ string_view reason_for(Complaint complaint) {
 }  // namespace
 
 std::optional<std::string> refusal_of_requirements(string_view text) {
+  if (const int line = line_that_is_no_text(text); line > 0) {
+    return fmt::format("line {} is not UTF-8 text; save the file as UTF-8", line);
+  }
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
   for (const Line& line : lines_of(text)) {
     const string_view reason = reason_for(complaint_about_line(line.text));
@@ -207,11 +223,10 @@ std::vector<std::string> requirement_lines(string_view text) {
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
   std::vector<std::string> lines;
   while (!text.empty()) {
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    string_view line = text.substr(0, end);
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    lines.emplace_back(line);
-    text.remove_prefix(std::min(text.size(), end + 1));
+    const std::size_t end = std::min(text.find_first_of("\n\r"), text.size());
+    const bool is_pair = text.substr(end).starts_with("\r\n");
+    lines.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(text.size(), end + (is_pair ? 2 : 1)));
   }
   return lines;
 }

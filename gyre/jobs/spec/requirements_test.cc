@@ -80,6 +80,18 @@ TEST(requirements, that_name_files_are_refused_with_their_line) {
   }
 }
 
+TEST(requirements, are_text_whatever_ends_their_lines) {
+  EXPECT_THAT(refusal_of_requirements("x\n# caf\xe9\n").value_or(""), HasSubstr("line 2 is not UTF-8 text"));
+  EXPECT_THAT(refusal_of_requirements(std::string("\xff\xfex\0\n\0", 6)).value_or(""), HasSubstr("line 1 is not"));
+  EXPECT_THAT(refusal_of_requirements(std::string("x\n\0", 3)).value_or(""), HasSubstr("line 2 is not"));
+  EXPECT_EQ(refusal_of_requirements("\xef\xbb\xbfx # caf\xc3\xa9\n"), std::nullopt);
+  for (const char* text : {"a\nb\n", "a\r\nb\r\n", "a\rb\r",
+                           "\xef\xbb\xbf"
+                           "a\nb"}) {
+    EXPECT_EQ(requirements_text(requirement_lines(text)), "a\nb\n");
+  }
+}
+
 TEST(requirements, are_joined_where_lines_go_on) {
   EXPECT_THAT(refusal_of_requirements("\xef\xbb\xbf# a \\\r\nx\\\r\n==1\r\n\r\n-e \\\r\n  .\r\n").value_or(""),
               HasSubstr("line 5, '-e   .'"));

@@ -147,7 +147,7 @@ class Client:
             properties["memoryPerNode"] = memory_per_node
         if requirements is not None:
             if isinstance(requirements, str | os.PathLike):
-                lines = Path(os.fspath(requirements)).read_text().splitlines()
+                lines = _lines_of_requirements(Path(os.fspath(requirements)))
             else:
                 lines = list(requirements)
             properties["requirements"] = lines
@@ -379,6 +379,14 @@ def _properties_of(job: Mapping[str, Any] | str | os.PathLike[str] | None) -> di
     except ValueError as failure:
         raise InvalidArgumentError(f"{os.fspath(job)} is not valid JSON: {failure}") from failure
     return dict(content.get("properties", content))
+
+
+def _lines_of_requirements(file: Path) -> list[str]:
+    try:
+        text = file.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidArgumentError(f"{file} is not UTF-8 text ({error}); save it as UTF-8") from None
+    return text.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n")
 
 
 def _properties_of_command(command: Sequence[str], settings: Mapping[str, int]) -> dict[str, Any]:

@@ -45,8 +45,8 @@ struct Recipe {
 
 Recipe recipe_of_file(const std::string& name, int code) {
   const std::optional<CodeContent> content = code < 0 ? std::nullopt : std::optional<CodeContent>(code);
-  const CodeContent::Entry* entry = content ? content->find(name) : nullptr;
-  if (entry == nullptr || !entry->link.empty()) {
+  const CodeContent::Entry* entry = content ? content->file(name) : nullptr;
+  if (entry == nullptr) {
     throw Error(ErrorCode::kNotFound,
                 fmt::format("its code {} {}, which containerSettings.build names",
                             content ? "has no file" : "is missing (--code DIR), and with it", name));

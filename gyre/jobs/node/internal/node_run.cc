@@ -214,7 +214,7 @@ void NodeRun::find_environment() {
   if (!order().job.requirements) return;
   try {
     const std::string text = requirements_text(*order().job.requirements, task_.code_descriptor);
-    environment_.emplace(environments_of_account(), text);
+    environment_.emplace(environments_of_account(), identity_of(text, environment_of({}).variables));
     if (journal_.state().step > Step::kPreparing) environment_->hold();
     write_file_atomically(folders_.requirements(), as_bytes(text));
   } catch (const Error& error) {

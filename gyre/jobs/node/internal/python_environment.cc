@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <deque>
 #include <fstream>
@@ -67,6 +68,25 @@ make && exit 0
 code=$?
 rm -rf "$d"
 exit $code)sh";
+
+/// Of pip's variables those that say where packages come from, and which. Others say how it works.
+bool changes_packages(const std::string& name) {
+  constexpr std::array<std::string_view, 16> kOthers = {
+      "CACHE_DIR",   "CERT",         "CLIENT_CERT", "DEFAULT_TIMEOUT", "DISABLE_PIP_VERSION_CHECK",
+      "LOG",         "NO_CACHE_DIR", "NO_COLOR",    "NO_INPUT",        "PROGRESS_BAR",
+      "PROXY",       "QUIET",        "RETRIES",     "TIMEOUT",         "VERBOSE",
+      "TRUSTED_HOST"};
+  constexpr std::string_view kOfPip = "PIP_";
+  return name.starts_with(kOfPip) && std::ranges::find(kOthers, name.substr(kOfPip.size())) == kOthers.end();
+}
+
+/// Folders are named in events, and nobody shall try passwords against their names in passing.
+std::string slow_hash(const std::string& secret, const std::string& salt) {
+  constexpr int kRounds = 100'000;
+  Sha256 hash = hmac_sha256(as_bytes(salt), as_bytes(secret));
+  for (int round = 0; round < kRounds; ++round) hash = hmac_sha256(as_bytes(secret), hash);
+  return hex(hash);
+}
 
 bool is_lock(const fs::path& file) { return file.extension() == ".lock"; }
 
@@ -130,8 +150,8 @@ std::string requirements_text(const spec::PythonRequirements& wanted, int code) 
                             wanted.file));
   }
   const CodeContent content(code);
-  const CodeContent::Entry* entry = content.find(wanted.file);
-  if (entry == nullptr || !entry->link.empty()) {
+  const CodeContent::Entry* entry = content.file(wanted.file);
+  if (entry == nullptr) {
     throw Error(ErrorCode::kNotFound, fmt::format("its code has no file {}, which its requirements name", wanted.file));
   }
   if (entry->content.size() > spec::kMostRequirementsBytes) {
@@ -140,14 +160,23 @@ std::string requirements_text(const spec::PythonRequirements& wanted, int code) 
                             entry->content.size(), spec::kMostRequirementsBytes));
   }
   std::string text = spec::requirements_text(spec::requirement_lines(as_text(entry->content)));
-  if (const auto refusal = spec::refusal_of_requirements(text)) {
+  if (const auto refusal = spec::refusal_of_requirements(as_text(entry->content))) {
     throw Error(ErrorCode::kInvalidArgument, fmt::format("{} in its code: {}", wanted.file, cli::printable(*refusal)));
   }
   return text;
 }
 
-PythonEnvironment::PythonEnvironment(fs::path all, const std::string& requirements)
-    : all_(std::move(all)), folder_(all_ / hex(sha256(as_bytes(requirements))).substr(0, kDigits)) {
+std::string identity_of(const std::string& requirements, const Variables& variables) {
+  std::string inputs;
+  for (const auto& [name, value] : variables) {
+    const bool named = requirements.find(fmt::format("${{{}}}", name)) != std::string::npos;
+    if (named || changes_packages(name)) inputs += fmt::format("{}={}{}", name, value, '\0');
+  }
+  return inputs.empty() ? requirements : requirements + '\0' + slow_hash(inputs, requirements);
+}
+
+PythonEnvironment::PythonEnvironment(fs::path all, const std::string& identity)
+    : all_(std::move(all)), folder_(all_ / hex(sha256(as_bytes(identity))).substr(0, kDigits)) {
   make_folder_of_account(all_);
 }
 

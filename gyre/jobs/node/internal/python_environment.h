@@ -18,14 +18,19 @@ std::filesystem::path environments_of_account();
 /// kInvalidArgument) is a sentence for the job's user.
 std::string requirements_text(const spec::PythonRequirements& requirements, int code);
 
-/// A virtual environment: one for each text of requirements, account and machine. The first job makes it, and later
+/// What tells the environment of these requirements from others: their text, and what of `variables`, those of the job,
+/// changes what pip makes of them: those that it names (`${NAME}`) and pip's own (`PIP_…`). Of values, which can be
+/// secrets, there is a hash that costs a tenth of a second or so to try. Pure.
+std::string identity_of(const std::string& requirements, const Variables& variables);
+
+/// A virtual environment: one for each identity of requirements, account and machine. The first job makes it, and later
 /// ones find it (ADR 139). A lock says who has it: whoever makes it has it alone, and jobs share it. It is whole once
 /// the file `complete` is in it. For one thread.
 class PythonEnvironment {
  public:
-  /// `all` is made if it is missing. Error(kInvalidArgument) where it is not a folder of this account's alone;
-  /// Error(kIo).
-  PythonEnvironment(std::filesystem::path all, const std::string& requirements);
+  /// `identity`: by identity_of(). `all` is made if it is missing. Error(kInvalidArgument) where it is not a folder of
+  /// this account's alone; Error(kIo).
+  PythonEnvironment(std::filesystem::path all, const std::string& identity);
 
   const std::filesystem::path& folder() const { return folder_; }
   /// For a shell of the account: makes it of the pip file `requirements`, unless it is whole. Waits while another job

@@ -52,6 +52,20 @@ TEST_F(PythonEnvironmentTest, is_one_for_each_text_and_nobody_elses) {
   EXPECT_EQ(fs::status(all_).permissions(), fs::perms::owner_all);
 }
 
+TEST_F(PythonEnvironmentTest, is_another_where_a_variable_changes_its_packages) {
+  const std::string text = "numpy==${NUMPY}\n";
+  const auto with = [&](const Variables& variables) { return identity_of(text, variables); };
+  EXPECT_EQ(with({}), text);
+  EXPECT_EQ(with({{"OTHER", "1"}, {"NUMP", "1"}, {"PIP_TIMEOUT", "5"}, {"PIP_CACHE_DIR", "/x"}}), text);
+  EXPECT_EQ(with({{"NUMPY", "1.9"}}), with({{"NUMPY", "1.9"}, {"OTHER", "1"}}));
+  EXPECT_NE(with({{"NUMPY", "1.9"}}), with({{"NUMPY", "2.0"}}));
+  EXPECT_NE(with({{"NUMPY", "1.9"}}), with({}));
+  EXPECT_NE(with({{"PIP_INDEX_URL", "https://user:password@one/simple"}}), with({{"PIP_INDEX_URL", "https://two"}}));
+  EXPECT_NE(with({{"PIP_CONSTRAINT", "/a"}, {"PIP_PRE", "1"}}), with({{"PIP_CONSTRAINT", "/a"}}));
+  EXPECT_EQ(with({{"PIP_INDEX_URL", "https://user:password@one/simple"}}).find("password"), std::string::npos);
+  EXPECT_NE(identity_of("a${X}", {{"X", "1"}}), identity_of("b${X}", {{"X", "1"}}));
+}
+
 TEST_F(PythonEnvironmentTest, is_refused_where_others_have_put_something_in_its_place) {
   fs::create_directory(top_ / "theirs");
   fs::create_directory_symlink(top_ / "theirs", all_);
