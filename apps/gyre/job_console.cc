@@ -1,4 +1,5 @@
 #include "apps/gyre/job_console.h"
+#include "apps/gyre/program_start.h"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -15,6 +16,7 @@
 #include <utility>
 
 #include "apps/gyre/job_place.h"
+#include "apps/gyre/program_start.h"
 #include "apps/gyre/usage_error.h"
 #include "gyre/base/error.h"
 #include "gyre/base/random.h"
@@ -107,7 +109,7 @@ int with_a_jobs_exit_code(const std::string& verb, const std::function<int()>& f
   } catch (const Error& error) {
     const bool is_answer = dynamic_cast<const net::http::HttpError*>(&error) != nullptr;
     if (!is_answer && error.code() == ErrorCode::kInvalidArgument) throw;
-    fmt::print(stderr, "{}: {}\n", verb, error.what());
+    print_failure(verb, error.what());
     return jobs::resources::kNotTheJobsExitCode;
   }
 }

@@ -42,7 +42,11 @@ void JobOptions::add_options(CLI::App& verb, unsigned options) {
 
 JobName JobOptions::find(Session& session, const std::vector<std::string>& environment) const {
   JobName place{remote.workspace_in(environment), experiment, job};
-  if (const std::size_t slash = job.find('/'); slash != std::string::npos) {
+  const std::size_t slash = job.find('/');
+  if (job.empty() || slash == 0 || slash + 1 == job.size() || slash != job.rfind('/')) {
+    throw UsageError(fmt::format("'{}' names no job; JOB or EXPERIMENT/JOB is needed", cli::printable(job)));
+  }
+  if (slash != std::string::npos) {
     if (!experiment.empty()) throw UsageError(fmt::format("-e and '{}' both name an experiment", job));
     place.experiment = job.substr(0, slash);
     place.job = job.substr(slash + 1);

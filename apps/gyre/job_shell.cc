@@ -10,6 +10,7 @@
 #include <csignal>
 #include <optional>
 
+#include "apps/gyre/program_start.h"
 #include "apps/gyre/remote.h"
 #include "apps/gyre/usage_error.h"
 #include "gyre/base/error.h"
@@ -32,17 +33,19 @@ using jobs::client::Session;
 using jobs::orders::CommandRequest;
 using jobs::orders::TerminalSize;
 
-constexpr const char* kVerb = "gyre job shell";
+constexpr const char* kVerb = JobShell::kVerb;
 constexpr const char* kProtocol = "gyre-stream";
 
 constexpr char kExplanation[] = R"(
 Runs COMMAND, or else bash (sh where there is none), alongside the job's processes: as the job's account, with its
 variables, secrets, work folder, limits and container, on the node of rank 0, of RANK, or on the NODE of that name. If
-stdin and stdout are a terminal, the command gets one too. It ends with the job, and with this program. Only the job's
-submitter and administrators can do this; the server's audit log has each command.
+stdin and stdout are a terminal, the command gets one too, and Enter, ~ and . leave it if it answers nothing, as with
+ssh (~~ is a ~; --escape chooses another key). It ends with the job, and with this program. Only the job's submitter and
+administrators can do this; the server's audit log has each command.
 
-Exit code: the command's; 128 + N after signal N; 125 if Gyre is at fault, 126 if the command cannot be run, 127 if it
-is not found.
+Exit code: the command's; 128 + N after signal N; 125 for all that the command has not ended with itself (a mistake in
+this command line, no such job, a lost connection, its job's end), 126 if the command cannot be run, 127 if it is not
+found.
 
 Examples:
   gyre job shell train-1
@@ -63,6 +66,8 @@ class RawTerminal {
   }
   RawTerminal(const RawTerminal&) = delete;
   RawTerminal& operator=(const RawTerminal&) = delete;
+
+  bool is_terminal() const { return is_terminal_; }
 
   /// Again, after a shell has stopped and continued us.
   void set() const {
@@ -112,17 +117,18 @@ TerminalSize size_of_terminal() {
   return {};
 }
 
-int exit_code_of(const CommandEnd& end, int signal) {
+int exit_code_of(const CommandEnd& end, int signal, bool terminal) {
   if (end.asked) return 128 + signal;
   if (end.output_closed) return 128 + SIGPIPE;
-  if (!end.why.empty()) {
-    fmt::print(stderr, "{}: {}\n", kVerb, cli::printable(end.why));
-    return jobs::resources::kNotTheJobsExitCode;
+  const std::string why = end.left ? "left, and the command is ended with it" : end.why;
+  if (!why.empty()) {
+    print_failure((terminal && end.in_line ? "\n" : "") + std::string(kVerb), cli::printable(why));
+    return JobShell::kOursExitCode;
   }
-  return end.exit_code.value_or(jobs::resources::kNotTheJobsExitCode);
+  return end.exit_code.value_or(JobShell::kOursExitCode);
 }
 
-int follow(net::http::ClientTunnel& tunnel, bool terminal) {
+int follow(net::http::ClientTunnel& tunnel, bool terminal, std::optional<char> escape) {
   ::signal(SIGPIPE, SIG_IGN);  // A reader of our output may go; the command is to hear of it.
   const ShellSignals signals;
   int received = 0;
@@ -139,9 +145,11 @@ int follow(net::http::ClientTunnel& tunnel, bool terminal) {
                                    return resized || received == 0 ? Heard::kNothing : Heard::kEnd;
                                  },
                              .size = size_of_terminal};
-  const CommandEnd end = jobs::client::follow_command(tunnel, {}, heard);
+  // Where keys come from no terminal of ours, they are nobody's.
+  if (!raw || !raw->is_terminal()) escape.reset();
+  const CommandEnd end = jobs::client::follow_command(tunnel, {.escape = escape}, heard);
   raw.reset();
-  return exit_code_of(end, received);
+  return exit_code_of(end, received, terminal);
 }
 
 }  // namespace
@@ -153,17 +161,28 @@ JobShell::JobShell(VerbGroup& group) {
   CLI::Option* with = verb->add_flag("-t,--terminal", terminal_, "Give the command a terminal, whatever stdin is");
   CLI::Option* without = verb->add_flag("-T,--no-terminal", no_terminal_, "Give it none");
   with->excludes(without);
+  verb->add_option(
+          "--escape", escape_,
+          "In place of ~, the key that leaves a terminal with Enter before it and . behind it; none: there is none")
+      ->capture_default_str()
+      ->type_name("KEY");
   verb->footer(kExplanation);
   group.add(verb, [this](const std::vector<std::string>& environment) { return run(environment); });
 }
 
 std::vector<std::string> JobShell::take_command(const std::vector<std::string>& arguments) {
   const auto dashes = std::ranges::find(arguments, "--");
-  if (dashes != arguments.end()) command_.assign(dashes + 1, arguments.end());
+  has_dashes_ = dashes != arguments.end();
+  if (has_dashes_) command_.assign(dashes + 1, arguments.end());
   return {arguments.begin(), dashes};
 }
 
+std::string JobShell::hint() const {
+  return has_dashes_ ? "" : "; a command stands behind `--`: gyre job shell JOB -- COMMAND";
+}
+
 jobs::client::Query JobShell::place() const {
+  if (where_.empty()) throw UsageError("RANK-or-NODE is empty; without it, the node is that of rank 0");
   const bool is_rank = !where_.empty() && std::ranges::all_of(where_, [](char c) { return c >= '0' && c <= '9'; });
   return {{is_rank ? "rank" : "node", where_}};
 }
@@ -172,12 +191,20 @@ int JobShell::run(const std::vector<std::string>& environment) const {
   try {
     return run_command(environment);
   } catch (const Error& error) {
-    fmt::print(stderr, "{}: {}\n", kVerb, error.what());
-    return jobs::resources::kNotTheJobsExitCode;
+    print_failure(kVerb, error.what());
+    return kOursExitCode;
   }
 }
 
+std::optional<char> JobShell::escape() const {
+  if (escape_ == "none") return std::nullopt;
+  if (escape_.size() == 1 && escape_[0] > ' ' && escape_[0] <= '~') return escape_[0];
+  throw UsageError(fmt::format("--escape: '{}' is neither one character nor none", cli::printable(escape_)));
+}
+
 int JobShell::run_command(const std::vector<std::string>& environment) const {
+  const std::optional<char> escape = this->escape();
+  const jobs::client::Query place = this->place();
   const bool both = ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1;
   const bool terminal = terminal_ || (both && !no_terminal_);
   CommandRequest request{.words = command_};
@@ -187,14 +214,15 @@ int JobShell::run_command(const std::vector<std::string>& environment) const {
   const auto job = job_.find(session, environment);
   const auto tunnel = [&] {
     try {
-      return session.tunnel(below(path_of(job), "shell"), place(), kProtocol, Json{{"command", to_json(request)}});
+      return session.tunnel(below(path_of(job), "shell"), place, kProtocol, Json{{"command", to_json(request)}});
     } catch (const net::http::HttpError& error) {
+      if (error.name() == "NoSuchNode") throw Error(ErrorCode::kInvalidArgument, error.what() + hint());
       if (error.name() != "NotFound") throw;
       throw Error(ErrorCode::kUnsupported,
                   "the server is of an earlier version of Gyre, which runs no commands in jobs");
     }
   }();
-  return follow(*tunnel, terminal);
+  return follow(*tunnel, terminal, escape);
 }
 
 }  // namespace gyre::app

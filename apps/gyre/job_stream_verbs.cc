@@ -64,6 +64,7 @@ int forward(const Forward& asked, const Environment& environment) {
   const std::size_t colon = asked.ports.find(':');
   ForwardOptions options{.session = session.options(), .job = job, .rank = asked.rank};
   options.local_port = port_in(asked.ports.substr(0, colon), 0);
+  if (asked.ports == "0") throw UsageError("PORT 0 needs a REMOTE: 0:6006, say");
   options.remote_port = port_in(asked.ports.substr(colon == std::string::npos ? 0 : colon + 1), 1);
   options.failed = [](const std::string& why) { fmt::print(stderr, "gyre job forward: {}\n", cli::printable(why)); };
   PortForward forward(options);

@@ -168,8 +168,15 @@ int run_verb(CommandLine& line, const std::string& called_as, std::vector<std::s
 int failure(const std::string& where, const gyre::Error& error) {
   const auto* answer = dynamic_cast<const gyre::net::http::HttpError*>(&error);
   if (answer == nullptr && error.code() == gyre::ErrorCode::kInvalidArgument) return usage_failure(where, error.what());
-  fmt::print(stderr, "{}: {}\n", where, error.what());
+  gyre::app::print_failure(where, error.what());
   return 1;
+}
+
+/// A command line that cannot be read. `gyre job shell` has a command's exit code, which may be 2.
+int mistake(const std::string& where, const std::string& message, CommandLine& line) {
+  if (where != gyre::app::JobShell::kVerb) return usage_failure(where, message);
+  usage_failure(where, message + line.job.shell().hint());
+  return gyre::app::JobShell::kOursExitCode;
 }
 
 int parse_and_run(const std::string& called_as, std::vector<std::string> arguments) {
@@ -195,9 +202,9 @@ int parse_and_run(const std::string& called_as, std::vector<std::string> argumen
     return line.app.exit(help);
   } catch (const CLI::ParseError& error) {
     const auto verbs = line.app.get_subcommands([&](const CLI::App* verb) { return verb->get_name() == first; });
-    return usage_failure(where, gyre::cli::describe(error, verbs.empty() ? line.app : *verbs.front()));
+    return mistake(where, gyre::cli::describe(error, verbs.empty() ? line.app : *verbs.front()), line);
   } catch (const gyre::app::UsageError& error) {
-    return usage_failure(where, error.what());
+    return mistake(where, error.what(), line);
   } catch (const gyre::Error& error) {
     return failure(where, error);
   }
@@ -224,7 +231,7 @@ int main(int argc, char** argv) {
     }
     return parse_and_run(argc > 0 ? argv[0] : "gyre", std::move(arguments));
   } catch (const std::exception& error) {
-    fmt::print(stderr, "gyre: {}\n", error.what());
+    gyre::app::print_failure("gyre", error.what());
     return 1;
   }
 }

@@ -69,7 +69,7 @@ int node_program(int argc, char** argv) {
   } catch (const UsageError& error) {
     return usage_failure(where, error.what());
   } catch (const std::exception& error) {
-    fmt::print(stderr, "{}: {}\n", where, error.what());
+    print_failure(where, error.what());
     return 1;
   }
 }

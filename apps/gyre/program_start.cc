@@ -51,8 +51,12 @@ std::map<std::string, std::string> by_name(const std::vector<std::string>& envir
   return variables;
 }
 
+void print_failure(const std::string& where, const std::string& message) {
+  std::fputs((where + ": " + message + "\n").c_str(), stderr);
+}
+
 int usage_failure(const std::string& where, const std::string& message) {
-  fmt::print(stderr, "{}: {}\nSee `{} --help`.\n", where, message, where);
+  print_failure(where, fmt::format("{}\nSee `{} --help`.", message, where));
   return kUsageExitCode;
 }
 

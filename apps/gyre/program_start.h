@@ -23,7 +23,11 @@ std::vector<std::string> own_environment();
 /// The variables of such a list, each by its name.
 std::map<std::string, std::string> by_name(const std::vector<std::string>& environment);
 
-/// Prints the message and where help is; returns the exit code. `where`: "gyre run", say.
+/// Prints "WHERE: MESSAGE" and a line break. Throws nothing: a stderr that takes no more changes no exit code.
+/// `where`: "gyre run", say.
+void print_failure(const std::string& where, const std::string& message);
+
+/// Likewise, and where help is; returns the exit code.
 int usage_failure(const std::string& where, const std::string& message);
 
 }  // namespace gyre::app

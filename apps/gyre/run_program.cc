@@ -50,7 +50,7 @@ int run_program(const std::string& name, const std::vector<std::string>& argumen
   } catch (const UsageError& error) {
     return usage_failure(name + " run", error.what());
   } catch (const std::exception& error) {
-    fmt::print(stderr, "{}: {}\n", name, error.what());
+    print_failure(name, error.what());
     return 1;
   }
 }

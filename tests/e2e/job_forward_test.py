@@ -122,7 +122,10 @@ def test_the_reasons_are_told_and_it_ends_with_the_job(server: JobServer, port: 
         assert b"gyre job forward: job 'echo' has ended\n" in verb.stderr.read()
     refused = server.verb("job", "forward", "echo", str(port))
     assert refused.returncode == 1
-    assert "job 'echo' does not run: it is failed" in refused.stderr
+    assert "job 'echo' does not run: it has failed" in refused.stderr
+    zero = server.verb("job", "forward", "echo", "0")
+    assert zero.returncode == 2
+    assert "PORT 0 needs a REMOTE" in zero.stderr
     unknown = server.verb("job", "forward", "echo", "0x50")
     assert unknown.returncode == 2
     assert "PORT[:REMOTE]" in unknown.stderr

@@ -118,6 +118,57 @@ def test_rank_and_node_choose_where_it_runs(job: JobServer) -> None:
     assert no_job.stderr.decode().count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "JOB is required"),
+        (("train", "ls"), "the job does not run on a node 'ls'"),
+        (("train", "ls", "-l"), "unknown option -l"),
+        (("train", "0", "ls"), "unexpected argument 'ls'"),
+        (("train", "--bogus", "--", "true"), "unknown option --bogus"),
+        (("train", "-t", "-T", "--", "true"), "--terminal excludes --no-terminal"),
+        (("train", "--escape", "ab", "--", "true"), "--escape: 'ab' is neither one character nor none"),
+        # An unset variable of a script must not choose rank 0.
+        (("train", "", "--", "true"), "RANK-or-NODE is empty"),
+        (("", "--", "true"), "'' names no job"),
+        (("a/b/c", "--", "true"), "'a/b/c' names no job"),
+        (("train/", "--", "true"), "'train/' names no job"),
+    ],
+)
+def test_a_mistake_in_the_command_line_is_not_the_commands_exit_code(
+    job: JobServer, words: tuple[str, ...], said: str
+) -> None:
+    """Programs end with 2 too. Where `--` was forgotten, it is named."""
+    done = shell(job, *words)
+    assert (done.returncode, done.stdout) == (OURS, b"")
+    errors = done.stderr.decode()
+    assert errors.startswith(f"gyre job shell: {said}"), errors
+    assert ("a command stands behind `--`" in errors) == ("--" not in words)
+
+
+def test_a_stderr_that_takes_nothing_more_changes_no_exit_code(job: JobServer) -> None:
+    """A full disk once made an abort of each mistake, of every verb."""
+    for words, code in (
+        (("shell", "nothing", "--", "true"), OURS),
+        (("shell", "train", "--bogus"), OURS),
+        (("shell", "train", "--", "sh", "-c", "echo bad >&2; sleep 100"), OURS),
+        (("shell", "train", "--", "sh", "-c", "exit 3"), 3),
+        (("show", "nothing"), 1),
+        (("show", "--bogus"), 2),
+    ):
+        with Path("/dev/full").open("wb") as full:
+            done = subprocess.run(
+                [str(job.gyre), "job", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=full,
+                env=job.environment,
+                timeout=LONGEST_SECONDS,
+                check=False,
+            )
+        assert done.returncode == code, words
+
+
 def test_the_end_of_its_user_ends_the_command(job: JobServer) -> None:
     """By a signal, by a killed client, and by a reader of its output that has enough."""
     line = "echo $$; exec sleep 1000"
@@ -151,7 +202,7 @@ def test_it_ends_with_the_job_which_does_not_count_it_as_left(job: JobServer) ->
     assert "left" not in job.ok("job", "events", "train")
     ended = shell(job, "train", "--", "true")
     assert ended.returncode == OURS
-    assert ended.stderr.decode() == "gyre job shell: job 'train' does not run: it is failed\n"
+    assert ended.stderr.decode() == "gyre job shell: job 'train' does not run: it has failed\n"
 
 
 def test_a_job_that_waits_or_is_being_prepared_is_refused_in_one_sentence(server: JobServer) -> None:
@@ -242,6 +293,35 @@ def test_a_terminal_has_its_size_its_keys_and_job_control_and_is_put_back_at_the
         opened.type("\x04")
         assert opened.wait_for_end() == 0
         assert opened.is_restored()
+
+
+def agent_of(server: JobServer, node: str) -> int:
+    return int((server.folder / "nodes" / node / "agent.lock").read_text())
+
+
+def test_the_escape_keys_leave_a_node_that_hangs_and_are_keys_elsewhere(job: JobServer) -> None:
+    """Ctrl-C and all other keys go to the node, which does not answer."""
+    with on_terminal(job) as opened:
+        assert answer(opened, "echo a~.b")[-2] == "a~.b"
+        opened.type("~~x\x15")  # What of it went to the shell is erased.
+        node = answer(opened, "echo node $AZ_BATCH_NODE_ID")[-2].removeprefix("node ")
+        agent = agent_of(job, node)
+        os.kill(agent, signal.SIGSTOP)
+        try:
+            opened.type("echo more than the stream's window: " + "x" * 70_000 + "\x03\r~")
+            opened.read()
+            assert opened.process.poll() is None
+            opened.type(".")
+            assert opened.wait_for_end() == OURS
+            assert opened.modes_are_unchanged()
+            assert opened.lines()[-1] == "gyre job shell: left, and the command is ended with it"
+        finally:
+            os.kill(agent, signal.SIGCONT)
+    with on_terminal(job, "--escape", "none") as opened:
+        opened.type("~.\x15")
+        assert answer(opened, "echo here")[-2] == "here"
+        opened.type("exit 4\r")
+        assert opened.wait_for_end() == 4
 
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])

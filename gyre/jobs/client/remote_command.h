@@ -14,6 +14,8 @@ struct CommandEnds {
   int input = 0;
   int output = 1;
   int errors = 2;
+  /// Where `input` is a terminal that passes on every key: the first of the EscapeKeys. These work at any time.
+  std::optional<char> escape{};
 };
 
 /// What wakes a command's client, and what it then does.
@@ -28,7 +30,9 @@ struct CommandEnd {
   std::optional<int> exit_code{};  ///< The command's; unset where it did not end by itself.
   std::string why{};               ///< Why it ended early, for people; empty where one of these is true:
   bool asked = false;              ///< CommandSignals said so.
+  bool left = false;               ///< The escape keys did.
   bool output_closed = false;      ///< Whoever read the output has gone.
+  bool in_line = false;            ///< The output stopped within a line.
 };
 
 /// Passes bytes on between a stream to a command (orders/byte_stream.h) and its ends, until the command has ended and

@@ -77,8 +77,10 @@ Service::StreamPlace Service::stream_place(const resources::User& user, const re
   const auto cluster = stored_spec(ledger.catalog.clusters().get(job.cluster));
   const bool runs = job.execution_state == resources::ExecutionState::kRunning && !attempts.empty();
   if (!runs || !job_spec.spec || !cluster.spec) {
-    throw ServiceError(ServiceError::Kind::kConflict, "JobNotRunning",
-                       fmt::format("job '{}' does not run: it is {}", name.job, resources::name(job.execution_state)));
+    throw ServiceError(
+        ServiceError::Kind::kConflict, "JobNotRunning",
+        fmt::format("job '{}' does not run: it {} {}", name.job,
+                    resources::is_finished(job.execution_state) ? "has" : "is", resources::name(job.execution_state)));
   }
   const catalog::Attempt& attempt = attempts.back();
   StreamPlace place{.cluster = *cluster.spec,

@@ -83,7 +83,10 @@ Response shell(service::JobService& service, Request& request, const resources::
   service::StreamTarget target{
       .rank = static_cast<int>(number_in(request, "rank", 0, std::numeric_limits<int>::max(), 0)),
       .command = command_in(body)};
-  if (const std::string* node = request.query("node")) target.node = *node;
+  if (const std::string* node = request.query("node")) {
+    if (node->empty()) throw HttpError(400, "InvalidParameter", "'node' is empty", "node");
+    target.node = *node;
+  }
   const std::string* upgrade = request.headers.find("Upgrade");
   if (upgrade == nullptr || *upgrade != kProtocol) {
     throw HttpError(400, "UnknownProtocol", "what is spoken here is gyre-stream", "Upgrade");
