@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import hosts as networks
 import pytest
 from job_server import JobServer
 from running_job import wait_until
@@ -75,6 +78,53 @@ def refusal(server: JobServer, hosts: SshCluster, /, **options: str) -> str:
 
 def folders_of_jobs(hosts: SshCluster) -> list[Path]:
     return [path for name in hosts.names for path in hosts.local(name).glob("gyre-*")]
+
+
+class Machine:
+    """A host of `nets` with processes of its own: those of another host cannot be found, or ended, from there."""
+
+    def __init__(self, nets: networks.Hosts, number: int) -> None:
+        apart = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "sleep", "infinity"]
+        self.process = subprocess.Popen(["ip", "netns", "exec", nets.namespace(number), *apart])
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        wait_until("the machine is there", lambda: children.read_text() != "")
+        self.first = children.read_text().split()[0]
+
+    def command(self, words: list[str]) -> list[str]:
+        return ["nsenter", "--target", self.first, "--pid", "--mount", "--net", *words]
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def end_listener(hosts: SshCluster, name: str) -> None:
+    """The ssh server alone: its logins, and what they have started, stay."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if f"{hosts.folder}/sshd-{name} [listener]".encode() in words:
+            os.kill(int(process.name), signal.SIGTERM)
+    hosts.servers.pop(name).wait()
+
+
+def verdict_names(host: str, server: JobServer, job: str) -> bool:
+    words = f"{host} has not been reached"
+    return any("nodeLost" in line and words in line for line in server.ok("job", "events", job).splitlines())
+
+
+def sleepers_on(namespace: str) -> list[str]:
+    """Of jobs."""
+    found = []
+    for process in networks.run_tool("ip", "netns", "pids", namespace).split():
+        try:
+            if b"sleep\0001000" in Path("/proc", process, "cmdline").read_bytes():
+                found.append(process)
+        except OSError:
+            continue
+    return found
 
 
 def test_two_names_of_one_host_are_refused(hosts: SshCluster, server: JobServer) -> None:
@@ -184,3 +234,46 @@ def test_certificates_in_place_of_keys_log_in(folder: Path, server: JobServer) -
         )
         assert followed.count("a line") == 2
         wait_until("the hosts are clean", lambda: folders_of_jobs(hosts) == [])
+
+
+@pytest.mark.needs_programs("ip", "tc", "ethtool")
+def test_a_host_that_is_cut_off_is_named_and_the_job_runs_again(
+    gyre: Path, folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Its sshd ends, its network goes, and with it all that could say how the job is there. When it comes back nothing
+    runs there any more, and it is a node as before."""
+    server = JobServer(gyre, tmp_path_factory.mktemp("networks"))
+    with networks.Hosts.create(3) as nets:
+        server.prefix = ["ip", "netns", "exec", nets.namespace(0)]
+        machines = [Machine(nets, number) for number in (1, 2)]
+        addresses = [nets.address(1), nets.address(2)]
+        try:
+            with ssh_cluster(
+                folder / "networks", 2, addresses=addresses, run_on=lambda at, words: machines[at].command(words)
+            ) as hosts:
+                server.start("--lease", "5")
+                done = create(server, hosts, "lab", address=nets.address(0))
+                assert done.returncode == 0, done.stderr
+                line = f"[ ! -e {SHARE}/cut ] || exit 0; mkdir {SHARE}/up-$GYRE_RANK; exec sleep 1000"
+                spec = {
+                    "nodeCount": 2,
+                    "stdOutErrPathPrefix": SHARE,
+                    "gyreSettings": {"program": ["sh", "-c", line], "processesPerNode": 1},
+                }
+                server.ok("job", "submit", str(server.job_file(spec)), "--cluster", "lab", "--name", "cut")
+                wait_until("two ranks run", lambda: len(list(server.share.glob("up-*"))) == 2)
+                (server.share / "cut").touch()
+                end_listener(hosts, "h2")
+                networks.run_tool("ip", "-n", nets.switch, "link", "set", "port2-0", "down")
+                wait_until("the verdict names it", lambda: verdict_names("h2", server, "cut"), seconds=120)
+                wait_until("nothing runs there", lambda: not sleepers_on(nets.namespace(2)))
+                networks.run_tool("ip", "-n", nets.switch, "link", "set", "port2-0", "up")
+                hosts.start("h2")
+                assert server.verb("job", "wait", "cut").returncode == 0, server.ok("job", "events", "cut")
+        except BaseException:
+            print(server.verb("job", "events", "cut").stdout, server.verb("job", "why", "cut").stdout)
+            raise
+        finally:
+            server.close()
+            for machine in machines:
+                machine.end()
