@@ -78,6 +78,8 @@ TEST(SlurmScripts, an_attempt_is_one_job_with_one_node_program_on_each_node) {
   EXPECT_THAT(script, HasSubstr(R"('/opt/it'\''s gyre' agent --supervise --service 'tcp:10.0.0.1:7000')"));
   EXPECT_THAT(script, HasSubstr("--node u-u-i-d-1-\"$SLURM_PROCID\""));
   EXPECT_THAT(script, HasSubstr("\nthe key\n"));  // In no argument.
+  // One question to the controller for each job, not one for each node.
+  EXPECT_THAT(script, HasSubstr("scontrol --oneliner show node \"$SLURM_JOB_NODELIST\""));
 }
 
 TEST(SlurmScripts, a_time_of_the_sites_own_is_handed_on) {

@@ -76,8 +76,13 @@ std::string batch_script(const SlurmOptions& options, const Service& service, co
 trap : TERM
 umask 077
 said=$(mktemp) && exec 3> "$said" 4< "$said" && rm "$said" || exit 1
-srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 --kill-on-bad-exit=1 --cpu-bind=none --mpi=none \
-  sh -s >&3 2>&3 <<'GYRE_NODE'
+# One question for all nodes, while srun goes to them: what Slurm knows as their addresses. Names are left to the agents.
+addresses() {{
+  scontrol --oneliner show node "$SLURM_JOB_NODELIST" 2> /dev/null |
+    sed -n 's/^NodeName=\([A-Za-z0-9_.-]*\) .* NodeAddr=\([A-Za-z0-9_.:-]*\).*/[ "$SLURMD_NODENAME" != "\1" ] || address="\2"/p'
+}}
+program() {{
+  cat <<'GYRE_NODE'
 say() {{
   scontrol update JobId="$SLURM_JOB_ID" Comment={comment}{words}"$(echo "$1" | tr '|\n' '/ ')" 2> /dev/null
 }}
@@ -85,8 +90,6 @@ if ! command -v {gyre} > /dev/null; then
   say "there is no {gyre} on $(hostname); install Gyre there, or name it with \"gyre\" in the cluster's driverOptions"
   exit 127
 fi
-# What Slurm knows as the node's address; a name is left to the agent.
-address=$(scontrol --oneliner show node "$SLURMD_NODENAME" 2> /dev/null | sed -n 's/.* NodeAddr=\([^ ]*\).*/\1/p')
 mkdir -m 0755 {root} || exit 1
 (umask 077; cat > {root}/agent.key) <<'GYRE_KEY' || exit 1
 {key}
@@ -95,6 +98,10 @@ umask 022
 exec {gyre} agent --supervise --service {service} --key-file {root}/agent.key --node {attempt}-"$SLURM_PROCID" \
   --root {root} --address "$address" --give-up-seconds {give_up} --untold-seconds {untold}{user} < /dev/null
 GYRE_NODE
+}}
+{{ echo address=; addresses; program; }} |
+  srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 --kill-on-bad-exit=1 --cpu-bind=none --mpi=none \
+    sh -s >&3 2>&3
 code=$?
 if [ $code != 0 ] && [ $code != 127 ]; then
   scontrol update JobId="$SLURM_JOB_ID" Comment={comment}{words}"$(tail -c {most_words} <&4 | tr '|\n' '/ ')"
