@@ -56,7 +56,8 @@ void print_text(const Parsed<JobSpec>& parsed, const std::string& file) {
              counted(static_cast<std::size_t>(job.node_count), "node"), version_name(parsed.version), also);
   if (!job.container_settings) return;
   fmt::print(stderr,
-             "{}: note: the container of containerSettings ({}) is started by podman on the nodes of a cluster, where "
+             "{}: note: the container of containerSettings ({}) is started by podman or docker on the nodes of a "
+             "cluster, where "
              "Gyre is root; `gyre job run` runs the job on the host, as do clusters made with --containers-on-host\n",
              file, words_of_image(*job.container_settings));
 }

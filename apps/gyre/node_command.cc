@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/mount.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,20 +10,24 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 
 #include "apps/gyre/program_start.h"
 #include "apps/gyre/usage_error.h"
 #include "gyre/base/bytes.h"
+#include "gyre/base/clock.h"
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
 #include "gyre/base/parse.h"
 #include "gyre/base/process.h"
 #include "gyre/base/secret_key.h"
 #include "gyre/cli/number_check.h"
+#include "gyre/jobs/containers/program_files.h"
 #include "gyre/jobs/node/attempt_process.h"
 #include "gyre/jobs/node/container_holder.h"
+#include "gyre/jobs/node/container_root.h"
 #include "gyre/jobs/node/job_command.h"
 #include "gyre/jobs/node/mounts.h"
 #include "gyre/jobs/node/node_folders.h"
@@ -38,6 +43,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMostKeyBytes = 1024;
+constexpr std::chrono::seconds kLongestPlaces{60};
 
 constexpr char kExplanation[] = R"(
 The job service starts one agent on each node. The agent connects to the service, holds a lease, and carries out the
@@ -250,11 +256,33 @@ ContainerCommands::ContainerCommands(CLI::App& app) {
     verb->group("");
     verb->add_option("--socket", socket_, "Where the container's first process listens")->required();
   }
+  holder->add_option("--root", root_, "USER:GROUP:FIRST:COUNT: who is who outside; not given: it is so already");
   entry->add_option("--agent-fd", program_fd_, "The descriptor that leads to the agent")->required();
   entry->add_option("--code-fd", code_fd_, "The archive of the job's code");
 }
 
+/// Returns as a new program: nothing of what it was before is left. From here on things of the image may run.
+void ContainerCommands::become_root(const std::vector<std::string>& environment) const {
+  const jobs::node::ContainerRoot root = jobs::node::parse_container_root(root_);
+  jobs::node::await_folder(fs::path(socket_).parent_path(), Deadline::after(kLongestPlaces));
+  if (::umount2(jobs::containers::kPreloadList, MNT_DETACH) != 0) {
+    throw system_error(fmt::format("cannot show the image's {}", jobs::containers::kPreloadList), errno);
+  }
+  jobs::node::become_container_root(root);
+  std::vector<std::string> words = {jobs::containers::kProgramInContainer, "hold", "--socket", socket_};
+  std::vector<std::string> variables = jobs::node::with_variables_of_image(environment);
+  const auto pointers = [](std::vector<std::string>& texts) {
+    std::vector<char*> all;
+    for (std::string& text : texts) all.push_back(text.data());
+    all.push_back(nullptr);
+    return all;
+  };
+  ::execve(words.front().c_str(), pointers(words).data(), pointers(variables).data());
+  throw system_error(fmt::format("cannot start {}", words.front()), errno);
+}
+
 void ContainerCommands::run_holder(const std::vector<std::string>& environment) const {
+  if (!root_.empty()) become_root(environment);
   std::vector<std::string> of_image = environment;
   // Podman's, and the mark by which the node finds this process.
   std::erase_if(of_image, [](const std::string& entry) {

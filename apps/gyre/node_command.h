@@ -61,7 +61,10 @@ class ContainerCommands {
   int run_entry(const std::vector<std::string>& environment) const;
 
  private:
+  void become_root(const std::vector<std::string>& environment) const;
+
   std::string socket_;
+  std::string root_;
   int program_fd_ = -1;
   int code_fd_ = -1;
 };

@@ -292,7 +292,9 @@ def _ssh() -> Finding:
 
 def _containers() -> Finding:
     """What a job server on this machine would start the containers of jobs with."""
-    missing = [name for name in ("podman", "runc", "skopeo") if shutil.which(name) is None]
+    program = "docker" if shutil.which("docker") and not shutil.which("podman") else "podman"
+    wanted = ("docker", "skopeo") if program == "docker" else ("podman", "runc", "skopeo")
+    missing = [name for name in wanted if shutil.which(name) is None]
     remedy = f"apt-get install {' '.join(missing)}"
     if "podman" in missing:
         text = "no podman; jobs with containerSettings cannot run on this machine"
@@ -300,7 +302,7 @@ def _containers() -> Finding:
     if "skopeo" in missing:
         text = "no skopeo; the image of a job is looked up by its tag in each attempt, and not pinned to a digest"
         return Finding("containers", "note", text, remedy)
-    return Finding("containers", "ok", "podman, skopeo")
+    return Finding("containers", "ok", f"{program}, skopeo")
 
 
 def _limits() -> Finding:

@@ -1,15 +1,17 @@
-"""Jobs in containers: a real podman, with an image made of this machine's busybox."""
+"""Jobs in containers: a real podman, and a real docker, with an image made of this machine's busybox."""
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from docker_daemon import DockerStorage, why_no_docker
 from images import Storage, busybox_files, why_no_podman
 from job_server import JobServer
 from registry import PASSWORD, USER, registry
@@ -18,13 +20,17 @@ from running_job import wait_until
 IMAGE = "gyre-test/busybox:1"
 
 
-@pytest.fixture(scope="module")
-def storage() -> Iterator[Storage]:
+# Docker where it is installed: ./dev setup does not, because its daemon changes the machine's network.
+PROGRAMS = ["podman"] if why_no_docker() else ["podman", "docker"]
+
+
+@pytest.fixture(scope="module", params=PROGRAMS)
+def storage(request: pytest.FixtureRequest) -> Iterator[Storage | DockerStorage]:
     """With one image: busybox, a file of its own, and a variable."""
     reason = why_no_podman()
     assert not reason, f"{reason}: apt-get install podman runc busybox-static, and run the tests as root"
     with tempfile.TemporaryDirectory(prefix="gyre-images-", dir="/tmp") as folder:
-        storage = Storage(Path(folder))
+        storage = DockerStorage(Path(folder)) if request.param == "docker" else Storage(Path(folder))
         storage.add(
             IMAGE, busybox_files({"etc/of-image": "made for a test\n"}), ["ENV WORLD=image", "ENTRYPOINT sleep"]
         )
@@ -36,8 +42,8 @@ def storage() -> Iterator[Storage]:
 
 
 @pytest.fixture
-def pool(job_server: JobServer, storage: Storage) -> JobServer:
-    job_server.environment["GYRE_CONTAINERS"] = str(storage.folder)
+def pool(job_server: JobServer, storage: Storage | DockerStorage) -> JobServer:
+    job_server.environment |= storage.settings
     job_server.start()
     job_server.ok("cluster", "create", "pool", "-t", "2", "--mount", f"external={job_server.share}")
     return job_server
@@ -60,7 +66,9 @@ def ended(server: JobServer, name: str, properties: dict[str, Any]) -> dict[str,
     return server.json("job", "show", name)["properties"]  # type: ignore[no-any-return]
 
 
-def test_a_job_runs_in_its_container_with_the_rights_of_its_account(pool: JobServer, storage: Storage) -> None:
+def test_a_job_runs_in_its_container_with_the_rights_of_its_account(
+    pool: JobServer, storage: Storage | DockerStorage
+) -> None:
     """Its root, which prepares it, is the job's account outside: what it writes on a mount belongs to that."""
     line = (
         'cat /etc/of-image /prepared; echo "$WORLD $(id -u) $AZ_BATCHAI_JOB_NAME"; '
@@ -89,7 +97,9 @@ def test_what_a_job_returns_is_its_exit_code_and_what_it_prints_is_its_log(pool:
     assert next(pool.share.glob("**/stderr.txt")).read_text() == "said\n"
 
 
-def test_the_nodes_of_a_job_have_a_container_each_and_reach_each_other(pool: JobServer, storage: Storage) -> None:
+def test_the_nodes_of_a_job_have_a_container_each_and_reach_each_other(
+    pool: JobServer, storage: Storage | DockerStorage
+) -> None:
     """The ssh of a job's PATH leads from one container into the other."""
     line = (
         'for host in $(echo "$AZ_BATCH_HOST_LIST" | sed "s/,/ /g"); do '
@@ -103,7 +113,7 @@ def test_the_nodes_of_a_job_have_a_container_each_and_reach_each_other(pool: Job
     assert storage.containers() == []
 
 
-def test_a_container_outlives_a_killed_agent_and_not_its_job(pool: JobServer, storage: Storage) -> None:
+def test_a_container_outlives_a_killed_agent_and_not_its_job(pool: JobServer, storage: Storage | DockerStorage) -> None:
     """The job goes on while its agent starts again, and is ended as any other."""
     name = "outlives"
     share = '"$AZ_BATCHAI_MOUNT_ROOT/external'
@@ -122,7 +132,7 @@ def test_a_container_outlives_a_killed_agent_and_not_its_job(pool: JobServer, st
     wait_until("its container has gone", lambda: storage.containers() == [])
 
 
-def test_a_job_that_is_ended_takes_its_container_along(pool: JobServer, storage: Storage) -> None:
+def test_a_job_that_is_ended_takes_its_container_along(pool: JobServer, storage: Storage | DockerStorage) -> None:
     line = 'touch() { : > "$1"; }; touch "$AZ_BATCHAI_MOUNT_ROOT/external/up"; sleep 1000'
     pool.ok("job", "submit", str(pool.job_file(in_container(pool, line))), "-n", "long", "-c", "pool")
     wait_until("the job runs", (pool.share / "up").exists)
@@ -133,7 +143,7 @@ def test_a_job_that_is_ended_takes_its_container_along(pool: JobServer, storage:
 
 
 def test_a_private_registry_gives_its_image_to_whoever_has_the_password(
-    job_server: JobServer, storage: Storage, tmp_path: Path
+    job_server: JobServer, storage: Storage | DockerStorage, tmp_path: Path
 ) -> None:
     """What its tag leads to at the submission is what runs. What cannot run is refused then, in one sentence."""
     with registry(tmp_path) as (name, certificate):
@@ -141,7 +151,7 @@ def test_a_private_registry_gives_its_image_to_whoever_has_the_password(
             "the registry takes an image",
             lambda: storage.push(IMAGE, f"{name}/team/train:1", f"{USER}:{PASSWORD}", certificate),
         )
-        job_server.environment |= {"GYRE_CONTAINERS": str(storage.folder), "SSL_CERT_FILE": str(certificate)}
+        job_server.environment |= {**storage.settings, "SSL_CERT_FILE": str(certificate)}
         job_server.start()
         job_server.ok("cluster", "create", "pool", "-t", "1", "--mount", f"external={job_server.share}")
 
@@ -157,7 +167,7 @@ def test_a_private_registry_gives_its_image_to_whoever_has_the_password(
 
         assert f"the registry {name} refuses user '{USER}'" in refusal("team/train:1", "guess")
         assert f"the registry {name} has no image {name}/team/other:1" in refusal("team/other:1", PASSWORD)
-        storage.podman("import", "--arch", "s390x", "-", "other/arch:1", stdin=busybox_files())
+        storage.add("other/arch:1", busybox_files(), architecture="s390x")
         storage.push("other/arch:1", f"{name}/team/arch:1", f"{USER}:{PASSWORD}", certificate)
         assert f"the image {name}/team/arch:1 is for s390x processors" in refusal("team/arch:1", PASSWORD)
 
@@ -189,6 +199,7 @@ def test_a_private_registry_gives_its_image_to_whoever_has_the_password(
         assert "known to the server alone; give the job file" in refused.stderr
     for file in job_server.folder.glob("nodes/*/agent/agent.log"):
         assert PASSWORD not in file.read_text()
+    assert storage.credentials() == []
 
 
 def test_a_containers_memory_and_cores_are_the_jobs(pool: JobServer) -> None:
@@ -196,7 +207,8 @@ def test_a_containers_memory_and_cores_are_the_jobs(pool: JobServer) -> None:
     line = "busybox dd if=/dev/zero of=/dev/null bs=200M count=1"
     properties = {**in_container(pool, line), "memoryPerNode": "64m", "cpusPerNode": 1}
     own = "$(busybox sed -n 's/.*:cpu://p' /proc/self/cgroup)"
-    quota = f"cat /sys/fs/cgroup/cpu{own}/cpu.cfs_quota_us /sys/fs/cgroup/cpu.max || true"
+    places = (f"cpu{own}/cpu.cfs_quota_us", "cpu/cpu.cfs_quota_us", "cpu.max")
+    quota = f"cat {' '.join('/sys/fs/cgroup/' + place for place in places)} || true"
     properties["jobPreparation"] = {"commandLine": quota}
     job = ended(pool, "greedy", properties)
     [error] = job["executionInfo"]["errors"]
@@ -206,7 +218,43 @@ def test_a_containers_memory_and_cores_are_the_jobs(pool: JobServer) -> None:
     assert "is not enforced" not in pool.ok("job", "events", "greedy")
 
 
-def test_a_job_has_the_world_that_an_image_sets_up_in_its_bashrc(pool: JobServer, storage: Storage) -> None:
+def test_a_limit_of_memory_that_ends_the_container_itself_is_named(pool: JobServer) -> None:
+    """Its first process is Gyre's. The job fails by itself, and is not tried again."""
+    line = "echo 1000 > /proc/1/oom_score_adj; busybox dd if=/dev/zero of=/dev/null bs=200M count=1; sleep 1000"
+    job = ended(pool, "greedy", {**in_container(pool, line), "memoryPerNode": "64m"})
+    [error] = job["executionInfo"]["errors"]
+    assert error["code"] == "JobFailed"
+    assert "the kernel killed one of its processes because the job reached its memory limit" in error["message"]
+    assert "memoryPerNode 64m" in error["message"]
+    assert job["executionInfo"]["exitCode"] == 137
+    assert "attempt 2" not in pool.ok("job", "events", "greedy")
+
+
+@pytest.mark.parametrize(
+    ("missing", "settings", "sentence"),
+    [
+        ("/usr/bin/env", {}, "has no /usr/bin/env; jobs run their commands in a shell of the image"),
+        ("/bin/sh", {}, "has neither /bin/bash nor /bin/sh"),
+        ("", {"readBashrc": True}, "has no /bin/bash, which readBashrc needs"),
+    ],
+)
+def test_an_image_without_what_jobs_need_is_named(
+    pool: JobServer, storage: Storage | DockerStorage, missing: str, settings: dict[str, Any], sentence: str
+) -> None:
+    """The job is not tried again: no other attempt would have another image."""
+    image = "gyre-test/lacking:1"
+    storage.add(image, busybox_files(without=missing))
+    job = ended(pool, "lacking", in_container(pool, "echo ran", image=image, **settings))
+    [error] = job["executionInfo"]["errors"]
+    assert error["code"] == "ContainerNotStarted", error
+    assert f"its image {image} {sentence}" in error["message"]
+    assert "attempt 2" not in pool.ok("job", "events", "lacking")
+    assert storage.containers() == []
+
+
+def test_a_job_has_the_world_that_an_image_sets_up_in_its_bashrc(
+    pool: JobServer, storage: Storage | DockerStorage
+) -> None:
     """As images do that were made by hand; their file leaves shells that are not interactive alone."""
     bashrc = "case $- in *i*) ;; *) return ;; esac\nexport FROM=bashrc\n"
     storage.add("gyre-test/bash:1", busybox_files({"root/.bashrc": bashrc}, [Path("/bin/bash")]))
@@ -216,13 +264,37 @@ def test_a_job_has_the_world_that_an_image_sets_up_in_its_bashrc(pool: JobServer
         assert output_of(pool, name) == said
 
 
-def test_a_server_without_podman_says_so_when_the_job_is_submitted(pool: JobServer, tmp_path: Path) -> None:
+def test_a_server_without_podman_or_docker_says_so_when_the_job_is_submitted(pool: JobServer, tmp_path: Path) -> None:
     pool.end()
     pool.environment["PATH"] = f"{pool.gyre.parent}:{tmp_path}"
     pool.start()
     refused = pool.verb("job", "submit", str(pool.job_file(in_container(pool, "true"))), "-c", "pool")
     assert refused.returncode != 0
-    assert "this machine has no podman, which starts the containers of jobs; install it" in refused.stderr
+    wanted = pool.environment.get("GYRE_CONTAINER_PROGRAM", "podman")
+    assert f"this machine has no {wanted}, which" in refused.stderr
+    assert "install it (`apt-get install" in refused.stderr
+
+
+@pytest.mark.parametrize("storage", PROGRAMS[1:], indirect=True)
+def test_docker_is_taken_where_there_is_no_podman(pool: JobServer, tmp_path: Path) -> None:
+    """Nobody has chosen it. Images of jobs are not built with it: its builds have the rights of the machine's root."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for folder in pool.environment["PATH"].split(":")[::-1]:
+        for program in Path(folder).iterdir() if Path(folder).is_dir() else ():
+            if program.name != "podman":
+                (programs / program.name).unlink(missing_ok=True)
+                (programs / program.name).symlink_to(program)
+    pool.end()
+    pool.environment["PATH"] = f"{pool.gyre.parent}:{programs}"
+    del pool.environment["GYRE_CONTAINER_PROGRAM"]
+    pool.start()
+    job = ended(pool, "docker", in_container(pool, "cat /etc/of-image"))
+    assert job["executionState"] == "succeeded", (job, pool.ok("job", "events", "docker"))
+    assert output_of(pool, "docker") == "made for a test\n"
+    built = in_container(pool, "true", build={"requirements": ["numpy"]})
+    job = ended(pool, "built", built)
+    assert "images of jobs are built by podman" in str(job["executionInfo"]["errors"])
 
 
 @pytest.mark.parametrize(
@@ -241,7 +313,9 @@ def test_what_keeps_a_container_from_starting_is_one_sentence_before_anything_ru
     assert "ran" not in output_of(pool, "")
 
 
-def test_a_shell_in_a_job_is_in_its_container_and_goes_with_it(pool: JobServer, storage: Storage) -> None:
+def test_a_shell_in_a_job_is_in_its_container_and_goes_with_it(
+    pool: JobServer, storage: Storage | DockerStorage
+) -> None:
     line = 'touch "$AZ_BATCHAI_MOUNT_ROOT/external/begun"; sleep 1000'
     pool.ok("job", "submit", str(pool.job_file(in_container(pool, line))), "-n", "looked-into", "-c", "pool")
     wait_until("the job runs", (pool.share / "begun").exists)
@@ -260,3 +334,33 @@ def test_a_shell_in_a_job_is_in_its_container_and_goes_with_it(pool: JobServer, 
     pool.verb("job", "wait", "looked-into")
     assert "left" not in pool.ok("job", "events", "looked-into")
     assert storage.containers() == []
+
+
+SPY = """
+#include <fcntl.h>
+#include <unistd.h>
+__attribute__((constructor)) static void look(void) {
+  char map[256];
+  int from = open("/proc/self/uid_map", O_RDONLY), to = open("/seen", O_WRONLY | O_CREAT | O_APPEND, 0666);
+  long count = read(from, map, sizeof map);
+  if (count > 0 && write(to, map, count) == count) close(to);
+}
+"""
+
+
+def test_an_image_cannot_run_anything_as_the_machines_root(
+    pool: JobServer, storage: Storage | DockerStorage, tmp_path: Path
+) -> None:
+    """Its variables and its files name libraries for every program. With docker the first one is root for a moment."""
+    library = tmp_path / "spy.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, "-x", "c", "-"], input=SPY.encode(), check=True)
+    files = {"lib/spy.so": library.read_bytes(), "etc/ld.so.preload": "/lib/spy.so\n"}
+    changes = ["ENV LD_PRELOAD=/lib/spy.so", "ENV LD_LIBRARY_PATH=/lib"]
+    storage.add("gyre-test/spy:1", busybox_files(files), changes)
+    job = ended(pool, "spied", in_container(pool, 'cat /seen; echo "$LD_LIBRARY_PATH"', image="gyre-test/spy:1"))
+    assert job["executionState"] == "succeeded", (job, pool.ok("job", "events", "spied"))
+    *maps, path = output_of(pool, "spied").splitlines()
+    assert path == "/lib"
+    roots = {tuple(line.split()) for line in maps if line.split()[0] == "0"}
+    assert len(roots) == 1, roots  # The job's account; 0 would be the machine's root.
+    assert roots.pop()[1] != "0"

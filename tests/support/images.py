@@ -32,9 +32,11 @@ def busybox_files(
     extra: dict[str, str | bytes] | dict[str, str] | None = None,
     programs: Sequence[Path] = (),
     packages: Sequence[str] = (),
+    without: str = "",
 ) -> bytes:
-    """A root file system, as a tar archive: busybox, files with these contents, and programs of this machine with
-    their libraries, or whole packages, of which those of all files' libraries that lie elsewhere come along."""
+    """A root file system, as a tar archive: busybox, but `without` one of its programs, files with these contents, and
+    programs of this machine with their libraries, or whole packages, of which those of all files' libraries that lie
+    elsewhere come along."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
         tar.add(BUSYBOX.resolve(), "bin/busybox")
@@ -47,6 +49,8 @@ def busybox_files(
         for name, file in wanted.items():
             tar.add(file, name.lstrip("/"))
         for applet in (*(f"bin/{name}" for name in APPLETS), "usr/bin/env"):
+            if f"/{applet}" == without:
+                continue
             link = tarfile.TarInfo(applet)
             link.type, link.linkname = tarfile.SYMTYPE, "/bin/busybox"
             tar.addfile(link)
@@ -91,8 +95,14 @@ class Storage:
     def state(self) -> Path:
         return Path("/run/gyre-containers") / hashlib.sha256(str(self.folder).encode()).hexdigest()[:16]
 
-    def add(self, name: str, files: bytes, changes: Iterable[str] = ()) -> None:
+    @property
+    def settings(self) -> dict[str, str]:
+        """Of a server whose nodes use it."""
+        return {"GYRE_CONTAINERS": str(self.folder)}
+
+    def add(self, name: str, files: bytes, changes: Iterable[str] = (), architecture: str = "") -> None:
         options = [word for change in changes for word in ("--change", change)]
+        options += ["--arch", architecture] if architecture else []
         self.podman("import", *options, "-", name, stdin=files)
 
     def push(self, image: str, name: str, credentials: str, certificate: Path) -> bool:
@@ -109,6 +119,10 @@ class Storage:
 
     def containers(self) -> list[str]:
         return self.podman("ps", "--all", "--format", "{{.Names}}").stdout.decode().split()
+
+    def credentials(self) -> list[Path]:
+        """Passwords that lie there."""
+        return list(self.state.glob("credentials-*"))
 
     def remove(self) -> None:
         for name in self.containers():

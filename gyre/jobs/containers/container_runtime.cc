@@ -12,18 +12,43 @@
 #include <string_view>
 
 #include "gyre/base/error.h"
+#include "gyre/jobs/containers/docker.h"
 #include "gyre/jobs/containers/podman.h"
 
 namespace gyre::jobs::containers {
 
+namespace {
+
+bool has_program(const char* program, const std::vector<std::string>& environment) {
+  try {
+    find_command(program, variable_of(environment, "PATH"));
+    return true;
+  } catch (const SpawnError&) {
+    return false;
+  }
+}
+
+}  // namespace
+
 std::unique_ptr<ContainerRuntime> find_runtime(const std::filesystem::path& storage,
                                                const std::vector<std::string>& environment) {
-  try {
-    find_command("podman", variable_of(environment, "PATH"));
-  } catch (const SpawnError&) {
+  const std::string chosen = variable_of(environment, "GYRE_CONTAINER_PROGRAM");
+  if (!chosen.empty() && chosen != "podman" && chosen != "docker") {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("GYRE_CONTAINER_PROGRAM is '{}'; it can be podman or docker", chosen));
+  }
+  const bool has_podman = has_program("podman", environment);
+  const bool wants_docker = chosen == "docker" || (chosen.empty() && !has_podman);
+  if (wants_docker && has_program("docker", environment)) return std::make_unique<Docker>(environment);
+  if (chosen == "docker") {
+    throw Error(ErrorCode::kUnsupported,
+                "this machine has no docker, which GYRE_CONTAINER_PROGRAM names; install it (`apt-get install "
+                "docker.io`)");
+  }
+  if (!has_podman) {
     throw Error(ErrorCode::kUnsupported,
                 "this machine has no podman, which starts the containers of jobs; install it (`apt-get install podman "
-                "runc`, `dnf install podman`)");
+                "runc`, `dnf install podman`), or docker");
   }
   return std::make_unique<Podman>(storage, environment);
 }
@@ -34,8 +59,19 @@ std::filesystem::path storage_of(const std::vector<std::string>& environment) {
 }
 
 std::vector<std::string> runtime_environment(const std::vector<std::string>& environment) {
-  constexpr std::array kNames = {"PATH",        "HOME",     "HTTP_PROXY",    "HTTPS_PROXY",  "NO_PROXY", "http_proxy",
-                                 "https_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR", "LANG"};
+  constexpr std::array kNames = {"PATH",
+                                 "HOME",
+                                 "HTTP_PROXY",
+                                 "HTTPS_PROXY",
+                                 "NO_PROXY",
+                                 "http_proxy",
+                                 "https_proxy",
+                                 "no_proxy",
+                                 "SSL_CERT_FILE",
+                                 "SSL_CERT_DIR",
+                                 "LANG",
+                                 "DOCKER_HOST",
+                                 "GYRE_CONTAINER_PROGRAM"};
   std::vector<std::string> kept;
   std::ranges::copy_if(environment, std::back_inserter(kept), [&](const std::string& entry) {
     return std::ranges::find(kNames, entry.substr(0, entry.find('='))) != kNames.end();

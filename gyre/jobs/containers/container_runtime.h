@@ -45,7 +45,8 @@ struct Container {
   std::map<std::string, std::string> labels;
   /// Who the container's root is outside: it has this account's rights over what is mounted, and no others.
   UserId root;
-  std::vector<BindMount> mounts;
+  std::vector<BindMount> places;              ///< Of the job.
+  std::vector<BindMount> program;             ///< What the first process needs; for reading alone.
   std::uint64_t shared_memory_bytes = 0;      ///< The size of /dev/shm.
   std::optional<int> cores;                   ///< At most so many.
   std::optional<std::uint64_t> memory_bytes;  ///< At most so much, /dev/shm included; nothing goes to swap.
@@ -95,9 +96,9 @@ class ContainerRuntime {
   /// if one has failed. Error(kInvalidArgument): the Dockerfile does not work; as fetch().
   virtual Image build(const ImageBuild& build, const Interruption& interruption,
                       const std::function<void(const std::string&)>& output) = 0;
-  /// Returns once the first process runs. The container removes itself when that ends. Error(kIo …).
-  virtual void start(const Container& container) = 0;
-  virtual bool runs(const std::string& name) = 0;
+  /// Returns once the first process runs. The container removes itself when that ends. Error(kUnsupported),
+  /// Error(kResourceExhausted), Error(kAborted), Error(kIo).
+  virtual void start(const Container& container, const Interruption& interruption) = 0;
   /// Its first process, as the machine numbers it; nothing: it does not run.
   virtual std::optional<pid_t> process_of(const std::string& name) = 0;
   /// Kills all that runs in it. One that is not there is fine. Error(kIo).
@@ -112,8 +113,9 @@ std::filesystem::path storage_of(const std::vector<std::string>& environment);
 /// What programs that start containers get of an environment: by it they know where registries are.
 std::vector<std::string> runtime_environment(const std::vector<std::string>& environment);
 
-/// The runtime that this machine has: podman. `environment`: for its programs; PATH and proxies. Error(kUnsupported) if
-/// there is none, with the command that installs it.
+/// The runtime that this machine has: podman, or docker where there is no podman, unless `environment` chooses one
+/// (GYRE_CONTAINER_PROGRAM). `environment`: for its programs as well; PATH and proxies. Error(kUnsupported) if there is
+/// none, with the command that installs it; Error(kInvalidArgument): a choice that is none.
 std::unique_ptr<ContainerRuntime> find_runtime(const std::filesystem::path& storage,
                                                const std::vector<std::string>& environment);
 

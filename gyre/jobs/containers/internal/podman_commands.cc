@@ -12,7 +12,7 @@ namespace gyre::jobs::containers::internal {
 namespace {
 
 constexpr std::uint32_t kFirstAccount = 0x7000'0000;  // systemd's table of accounts leaves these to nobody.
-constexpr std::uint32_t kAccounts = 65'536;
+constexpr std::uint32_t kAccounts = kOtherAccounts + 1;
 constexpr std::uint32_t kRanges = 4'093;
 
 /// RFC 4648 §4.
@@ -74,9 +74,11 @@ std::string settings_file(const Limits& limits, bool runc) {
 }
 
 std::vector<std::string> storage_arguments(const std::string& storage, const std::string& state,
-                                           const std::string& shared_images) {
+                                           const std::string& shared_images, bool metacopy) {
   std::vector<std::string> arguments = {"--root",   storage + "/root", "--runroot",        state + "/run",
                                         "--tmpdir", state + "/libpod", "--storage-driver", "overlay"};
+  // The files of an image change hands for each account. Without this their contents are copied for it.
+  if (metacopy) arguments.insert(arguments.end(), {"--storage-opt", "overlay.mountopt=metacopy=on"});
   if (!shared_images.empty()) {
     arguments.insert(arguments.end(), {"--storage-opt", "overlay.imagestore=" + shared_images});
   }
@@ -143,14 +145,22 @@ std::vector<std::string> build_arguments(const ImageBuild& build, const std::str
   return arguments;
 }
 
-std::vector<std::string> run_arguments(const Container& container) {
-  std::vector<std::string> arguments = {"run",       "--detach", "--rm",   "--name", container.name,
-                                        "--network", "host",     "--pull", "never"};
-  for (const auto& [option, mapping] : mappings_of(container.root)) {
-    arguments.insert(arguments.end(), {"--" + option, mapping});
-  }
-  arguments.insert(arguments.end(), {"--user", "0:0", "--workdir", "/", "--systemd", "false", "--no-healthcheck",
-                                     "--shm-size", fmt::format("{}b", container.shared_memory_bytes)});
+std::vector<std::string> common_run_arguments(const Container& container) {
+  std::vector<std::string> arguments = {"--detach",
+                                        "--rm",
+                                        "--name",
+                                        container.name,
+                                        "--network",
+                                        "host",
+                                        "--pull",
+                                        "never",
+                                        "--user",
+                                        "0:0",
+                                        "--workdir",
+                                        "/",
+                                        "--no-healthcheck",
+                                        "--shm-size",
+                                        fmt::format("{}b", container.shared_memory_bytes)};
   if (container.cores) arguments.insert(arguments.end(), {"--cpus", std::to_string(*container.cores)});
   if (container.memory_bytes) {
     const std::string limit = fmt::format("{}b", *container.memory_bytes);
@@ -162,13 +172,29 @@ std::vector<std::string> run_arguments(const Container& container) {
   for (const auto& [variable, value] : container.environment) {
     arguments.insert(arguments.end(), {"--env", fmt::format("{}={}", variable, value)});
   }
-  for (const BindMount& mount : container.mounts) {
-    arguments.insert(arguments.end(),
-                     {"--mount", fmt::format("type=bind,src={},dst={},bind-propagation=rslave{}", mount.source.string(),
-                                             mount.target.string(), mount.read_only ? ",ro" : "")});
-  }
-  arguments.insert(arguments.end(), {"--entrypoint", container.command.front(), container.image_id});
+  return arguments;
+}
+
+void add_command(const Container& container, const std::string& image_id, std::vector<std::string>& arguments) {
+  arguments.insert(arguments.end(), {"--entrypoint", container.command.front(), image_id});
   arguments.insert(arguments.end(), container.command.begin() + 1, container.command.end());
+}
+
+std::vector<std::string> run_arguments(const Container& container) {
+  std::vector<std::string> arguments = common_run_arguments(container);
+  arguments.insert(arguments.begin(), "run");
+  for (const auto& [option, mapping] : mappings_of(container.root)) {
+    arguments.insert(arguments.end(), {"--" + option, mapping});
+  }
+  arguments.insert(arguments.end(), {"--systemd", "false"});
+  for (const std::vector<BindMount>* mounts : {&container.places, &container.program}) {
+    for (const BindMount& mount : *mounts) {
+      arguments.insert(arguments.end(), {"--mount", fmt::format("type=bind,src={},dst={},bind-propagation=rslave{}",
+                                                                mount.source.string(), mount.target.string(),
+                                                                mount.read_only ? ",ro" : "")});
+    }
+  }
+  add_command(container, container.image_id, arguments);
   return arguments;
 }
 

@@ -19,8 +19,9 @@ struct Limits {
 std::string settings_file(const Limits& limits, bool runc);
 
 /// The arguments before the verb. `shared_images`: a storage of podman's own whose images can be used too; empty: none.
+/// `metacopy`: the kernel's overlay file system can change a file's owner without copying it.
 std::vector<std::string> storage_arguments(const std::string& storage, const std::string& state,
-                                           const std::string& shared_images);
+                                           const std::string& shared_images, bool metacopy);
 
 /// "docker.io/library/python:3", whatever part of it the user has left out. An image of this machine alone stays
 /// "localhost/…".
@@ -40,12 +41,17 @@ std::vector<std::string> configuration_arguments(const std::string& storage, con
 /// `file`: the Dockerfile.
 std::vector<std::string> build_arguments(const ImageBuild& build, const std::string& file);
 std::vector<std::string> run_arguments(const Container& container);
+/// Of run_arguments(), what docker is asked in the same words: name, limits, labels, variables.
+std::vector<std::string> common_run_arguments(const Container& container);
+/// The container's first process, of an image of this id.
+void add_command(const Container& container, const std::string& image_id, std::vector<std::string>& arguments);
 
 /// The file that podman and docker keep passwords in.
 std::string credentials_file(const std::string& registry, const std::string& user, const std::string& password);
 
-/// The first of the 65,535 accounts of this machine that the container's other accounts are. Those of two accounts
-/// differ, and none of them is an account of a person's.
+/// The first of the kOtherAccounts accounts of this machine that the container's other accounts are. Those of two
+/// accounts differ, and none of them is an account of a person's.
 std::uint32_t first_subordinate(std::uint32_t account);
+inline constexpr std::uint32_t kOtherAccounts = 65'535;
 
 }  // namespace gyre::jobs::containers::internal

@@ -14,6 +14,13 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
+// The files of a large image would be copied once for each account.
+TEST(PodmanCommands, files_change_hands_without_a_copy_where_the_kernel_can) {
+  const auto options = [](bool metacopy) { return internal::storage_arguments("/s", "/r", "", metacopy); };
+  EXPECT_THAT(options(true), Contains("overlay.mountopt=metacopy=on"));
+  EXPECT_THAT(options(false), Not(Contains("--storage-opt")));
+}
+
 // What users write is completed as docker does it.
 TEST(PodmanCommands, an_image_has_one_full_name_however_it_is_written) {
   const auto full = [](const std::string& image, const std::string& server = "") {
@@ -54,7 +61,8 @@ TEST(PodmanCommands, a_container_has_the_accounts_rights_its_mounts_and_its_prog
   container.image_id = "sha256:1";
   container.labels = {{"gyre.node", "/nodes/n"}};
   container.root = {.user = 1000, .group = 100, .groups = {}};
-  container.mounts = {{"/a", "/a"}, {"/b", "/c", true}};
+  container.places = {{"/a", "/a"}};
+  container.program = {{"/b", "/c", true}};
   container.shared_memory_bytes = 64;
   container.cores = 2;
   container.memory_bytes = 128;
@@ -62,15 +70,14 @@ TEST(PodmanCommands, a_container_has_the_accounts_rights_its_mounts_and_its_prog
   container.environment = {{"X", "1"}};
   const std::uint32_t first = internal::first_subordinate(1000);
   const std::string others = "1:" + std::to_string(first) + ":65535";
-  EXPECT_THAT(
-      internal::run_arguments(container),
-      ElementsAre("run", "--detach", "--rm", "--name", "gyre-a-n", "--network", "host", "--pull", "never", "--uidmap",
-                  "0:1000:1", "--uidmap", others, "--gidmap", "0:100:1", "--gidmap", others, "--user", "0:0",
-                  "--workdir", "/", "--systemd", "false", "--no-healthcheck", "--shm-size", "64b", "--cpus", "2",
-                  "--memory", "128b", "--memory-swap", "128b", "--label", "gyre.node=/nodes/n", "--env", "X=1",
-                  "--mount", "type=bind,src=/a,dst=/a,bind-propagation=rslave", "--mount",
-                  "type=bind,src=/b,dst=/c,bind-propagation=rslave,ro", "--entrypoint", "/.gyre/gyre-node", "sha256:1",
-                  "hold"));
+  EXPECT_THAT(internal::run_arguments(container),
+              ElementsAre("run", "--detach", "--rm", "--name", "gyre-a-n", "--network", "host", "--pull", "never",
+                          "--user", "0:0", "--workdir", "/", "--no-healthcheck", "--shm-size", "64b", "--cpus", "2",
+                          "--memory", "128b", "--memory-swap", "128b", "--label", "gyre.node=/nodes/n", "--env", "X=1",
+                          "--uidmap", "0:1000:1", "--uidmap", others, "--gidmap", "0:100:1", "--gidmap", others,
+                          "--systemd", "false", "--mount", "type=bind,src=/a,dst=/a,bind-propagation=rslave", "--mount",
+                          "type=bind,src=/b,dst=/c,bind-propagation=rslave,ro", "--entrypoint", "/.gyre/gyre-node",
+                          "sha256:1", "hold"));
   const ImageBuild build{.name = "localhost/gyre-built:1",
                          .dockerfile = {},
                          .bases = {},

@@ -26,8 +26,10 @@ std::string words_of_podman(const std::string& output) {
   std::string last;
   std::istringstream lines(output);
   for (std::string line; std::getline(lines, line);) {
-    constexpr std::string_view kError = "Error: ";
-    if (line.starts_with(kError)) last = line.substr(kError.size());
+    for (const std::string_view error : {"Error: ", "Error response from daemon: "}) {
+      const std::size_t at = line.find(error);
+      if (at == 0 || (at != std::string::npos && line.starts_with("docker: "))) last = line.substr(at + error.size());
+    }
     if (last.empty() && !line.empty()) last = line;
   }
   return cli::printable(last.substr(0, kLongest));
@@ -53,7 +55,7 @@ Error fetch_error(const ImageName& name, const std::string& output) {
                         full)};
   }
   if (says(output, {"unauthorized", "authentication required", "invalid username/password", "denied", "403 (Forbidden)",
-                    "401 (Unauthorized)"})) {
+                    "401 (Unauthorized)", "no basic auth credentials"})) {
     if (!name.user.empty()) {
       return {ErrorCode::kAuthentication,
               fmt::format("the registry {} refuses user '{}' the image {}: a wrong password, or no right to it "
@@ -72,7 +74,8 @@ Error fetch_error(const ImageName& name, const std::string& output) {
                         moved ? "; Microsoft's images are at mcr.microsoft.com now: name one of those (serverUrl)"
                               : "; check its name and tag")};
   }
-  if (says(output, {"no image found in manifest list for architecture", "no image found in image index"})) {
+  if (says(output, {"no image found in manifest list for architecture", "no image found in image index",
+                    "no matching manifest for"})) {
     return {ErrorCode::kUnsupported, fmt::format("the image {} has no variant for this machine's processor", full)};
   }
   if (says(output, {"server gave HTTP response to HTTPS client"})) {

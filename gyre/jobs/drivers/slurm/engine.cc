@@ -20,9 +20,19 @@ constexpr int kMostNodes = 4096;
 
 /// What programs of a login need; nothing else of the service's environment gets into Slurm's records.
 node::Variables for_slurm(const node::Variables& all) {
-  constexpr std::array kNames = {
-      "PATH", "HOME",        "USER",       "LOGNAME",         "SHELL",      "LANG",
-      "TZ",   "VIRTUAL_ENV", "SLURM_CONF", "LD_LIBRARY_PATH", "PYTHONPATH", "GYRE_CONTAINERS"};
+  constexpr std::array kNames = {"PATH",
+                                 "HOME",
+                                 "USER",
+                                 "LOGNAME",
+                                 "SHELL",
+                                 "LANG",
+                                 "TZ",
+                                 "VIRTUAL_ENV",
+                                 "SLURM_CONF",
+                                 "LD_LIBRARY_PATH",
+                                 "PYTHONPATH",
+                                 "GYRE_CONTAINERS",
+                                 "GYRE_CONTAINER_PROGRAM"};
   node::Variables some;
   for (const auto& [name, value] : all) {
     if (std::ranges::find(kNames, name) != kNames.end() || name.starts_with("LC_")) some[name] = value;

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "gyre/base/cgroup.h"
+#include "gyre/base/clock.h"
 #include "gyre/base/error.h"
 #include "gyre/jobs/containers/program_files.h"
 #include "gyre/jobs/node/container.h"
@@ -77,8 +79,8 @@ containers::Container AttemptContainer::description(const containers::Image& ima
   container.image_id = image.id;
   container.labels = {{kNodeLabel, node_label()}, {kAttemptLabel, order_.attempt}};
   container.root = options_.user->id;
-  container.mounts = places();
-  for (BindMount& mount : containers::program_mounts(program)) container.mounts.push_back(std::move(mount));
+  container.places = places();
+  container.program = containers::program_mounts(program);
   const LimitsWanted limits = limits_of(order_.job);
   const std::uint64_t machine = containers::memory_of_machine();
   container.cores = limits.cores;
@@ -115,11 +117,17 @@ void AttemptContainer::start(const UniqueFd& code, const containers::Interruptio
                   "--containers-on-host`)");
     }
     for (const std::string& left : runtime().with_label(kNodeLabel, node_label())) runtime().remove(left);
+    const auto asked = SteadyClock::now();
     const containers::Image image = this->image(code, interruption, say, log);
-    runtime().start(description(image));
+    const auto fetched = SteadyClock::now();
+    runtime().start(description(image), interruption);
+    const auto seconds = [](SteadyClock::time_point from, SteadyClock::time_point to) {
+      return std::chrono::duration<double>(to - from).count();
+    };
     const bool may_change = order_.job.container_settings->digest.empty() && !image.digest.empty();
-    say(fmt::format("node {}: the job runs in a container of {}{}{}", node, image.name,
-                    image.digest.empty() ? "" : "@" + image.digest,
+    say(fmt::format("node {}: the job runs in a container of {}{}: the image took {:.1f} s, its start {:.1f} s{}", node,
+                    image.name, image.digest.empty() ? "" : "@" + image.digest, seconds(asked, fetched),
+                    seconds(fetched, SteadyClock::now()),
                     may_change ? " (what the registry had under this name now: when the job was submitted it was not "
                                  "asked for a digest)"
                                : ""));
@@ -142,7 +150,7 @@ void AttemptContainer::start(const UniqueFd& code, const containers::Interruptio
 std::vector<std::string> AttemptContainer::missing_limits() {
   const LimitsWanted wanted = limits_of(order_.job);
   if (!wanted.cores && !wanted.memory_bytes) return {};
-  const auto process = runtime().process_of(name_);
+  const auto process = find_process();
   if (!process) return {};  // It has ended, which is heard of elsewhere.
   std::vector<std::string> sentences = not_enforced(wanted, core_limit(cgroups_of(*process, CgroupController::kCpu)),
                                                     memory_limit(cgroups_of(*process, CgroupController::kMemory)),
@@ -151,11 +159,15 @@ std::vector<std::string> AttemptContainer::missing_limits() {
   return sentences;
 }
 
-std::int64_t AttemptContainer::kills() {
-  const auto process = can_be() ? runtime().process_of(name_) : std::nullopt;
-  if (!process) return 0;
-  const auto cgroups = cgroups_of(*process, CgroupController::kMemory);
-  return cgroups.empty() ? 0 : memory_kills(cgroups.front());
+std::optional<pid_t> AttemptContainer::find_process() {
+  const auto process = runtime().process_of(name_);
+  const auto cgroups = process ? cgroups_of(*process, CgroupController::kMemory) : std::vector<fs::path>();
+  if (!cgroups.empty()) memory_cgroup_ = cgroups.front();
+  return process;
+}
+
+void AttemptContainer::count_kills() {
+  if (!memory_cgroup_.empty()) kills_ = std::max(kills_, memory_kills(memory_cgroup_));
 }
 
 bool AttemptContainer::can_be() {
@@ -169,7 +181,7 @@ bool AttemptContainer::can_be() {
   }
 }
 
-bool AttemptContainer::runs() { return can_be() && runtime().runs(name_); }
+bool AttemptContainer::runs() { return can_be() && find_process(); }
 
 void AttemptContainer::remove() {
   if (can_be()) runtime().remove(name_);

@@ -32,8 +32,11 @@ class AttemptContainer {
   void start(const UniqueFd& code, const containers::Interruption& interruption,
              const std::function<void(const std::string&)>& say, const std::function<void(const std::string&)>& log);
   bool runs();
-  /// How many processes the kernel has killed because of the limit of memory.
-  std::int64_t kills();
+  /// Asks the kernel how many processes it has killed because of the limit of memory. While the container runs, or just
+  /// after its end: its runtime removes the count with it.
+  void count_kills();
+  /// How many there were when they were counted last.
+  std::int64_t kills() const { return kills_; }
   /// With all that is in it. Error(kIo).
   void remove();
   ContainerDoor door() const;
@@ -48,6 +51,8 @@ class AttemptContainer {
   containers::Container description(const containers::Image& image) const;
   std::vector<containers::BindMount> places() const;
   std::string node_label() const;
+  /// Its first process; nothing: it does not run. Notes where the kernel counts what it kills in it.
+  std::optional<pid_t> find_process();
   /// A sentence for each limit that the container lacks.
   std::vector<std::string> missing_limits();
 
@@ -56,6 +61,8 @@ class AttemptContainer {
   const NodeFolders folders_;
   const std::string name_;
   std::unique_ptr<containers::ContainerRuntime> runtime_;
+  std::filesystem::path memory_cgroup_;  ///< Of the container; empty: it was not found.
+  std::int64_t kills_ = 0;
 };
 
 }  // namespace gyre::jobs::node::internal

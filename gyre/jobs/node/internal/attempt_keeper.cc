@@ -261,6 +261,7 @@ void AttemptKeeper::run_process(AttemptTask::Kind kind) {
                          of_job ? limits_.cgroups() : std::vector<std::string>());
     if (of_job) lines_.clear();  // Now they are its own.
     const std::string fault = serve(process);
+    if (inside) container_->count_kills();
     // Not before: while it lives, the notes are those that it tells, and more.
     if (std::exchange(was_continued_, false)) {
       note(fmt::format("node {}: the process of the attempt was stopped (SIGSTOP, or a debugger) and was continued",
@@ -272,10 +273,9 @@ void AttemptKeeper::run_process(AttemptTask::Kind kind) {
     if (!fault.empty() && reason) throw stopped_because(*reason, state_.order);
     if (!fault.empty()) throw internal_failure(state_.order, fmt::format("{} {}", name, fault));
     if (inside && state_.step != Step::kStopped && !container_->runs()) {
+      const char* why = container_->kills() == 0 ? ": somebody removed it, or its memory was used up" : "";
       throw internal_failure(state_.order,
-                             fmt::format("the job's container on node {} has ended: somebody removed it, or its memory "
-                                         "was used up",
-                                         state_.order.here().id));
+                             fmt::format("the job's container on node {} has ended{}", state_.order.here().id, why));
     }
     const std::string how = end.empty() ? "it left its work undone" : end;
     if (restarts == kMostRestarts) {
@@ -422,6 +422,7 @@ void AttemptKeeper::end_processes() {
 void AttemptKeeper::tell_of_kills() {
   if (!state_.order.job.memory_per_node) return;
   try {
+    if (container_) container_->count_kills();
     const std::int64_t kills = container_ ? container_->kills() : limits_.kills();
     if (kills == 0) return;
     const bool may_be_why = state_.record->error && !state_.record->asked_to_end;

@@ -20,6 +20,8 @@ using Json = nlohmann::json;
 /// `gyre launch` takes at most a week.
 constexpr std::int64_t kLingerSeconds = 7LL * 24 * 3600;
 
+constexpr const char* kEnv = "/usr/bin/env";
+
 constexpr std::array kVariablesOfRanks = {launch_contract::kRank,
                                           launch_contract::kSize,
                                           launch_contract::kLocalRank,
@@ -64,7 +66,7 @@ Json rank_of(const Started& process, const std::string& folder) {
 }  // namespace
 
 std::vector<std::string> without_rank_variables(const std::vector<std::string>& command, const spec::JobSpec& job) {
-  std::vector<std::string> whole = {"/usr/bin/env"};
+  std::vector<std::string> whole = {kEnv};
   std::vector<std::string> set_again;
   for (const char* name : kVariablesOfRanks) {
     const auto own = std::ranges::find(job.environment_variables, name, &spec::EnvironmentVariable::name);
@@ -79,6 +81,14 @@ std::vector<std::string> without_rank_variables(const std::vector<std::string>& 
 
 const char* shell_program() {
   return ::access("/bin/bash", X_OK) == 0 || ::access("/bin/sh", X_OK) != 0 ? "/bin/bash" : "/bin/sh";
+}
+
+std::string lacks_programs(const spec::JobSpec& job) {
+  const bool interactive = job.container_settings && job.container_settings->read_bashrc;
+  if (interactive && ::access("/bin/bash", X_OK) != 0) return "no /bin/bash, which readBashrc needs";
+  if (::access(shell_program(), X_OK) != 0) return "neither /bin/bash nor /bin/sh";
+  if (::access(kEnv, X_OK) != 0) return fmt::format("no {}", kEnv);
+  return "";
 }
 
 std::vector<std::string> shell_command(const std::string& line, bool rank, const spec::JobSpec& job) {

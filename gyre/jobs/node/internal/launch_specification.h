@@ -27,6 +27,9 @@ std::vector<std::string> without_rank_variables(const std::vector<std::string>& 
 /// bash, or sh where there is none: in small images of containers.
 const char* shell_program();
 
+/// Which of the programs that every job needs are missing here, in the job's container: "no /usr/bin/env"; empty: none.
+std::string lacks_programs(const spec::JobSpec& job);
+
 /// The line for the shell, as a rank, or without the variables of one.
 std::vector<std::string> shell_command(const std::string& line, bool rank, const spec::JobSpec& job);
 

@@ -30,6 +30,7 @@
 #include "gyre/jobs/node/internal/work_files.h"
 #include "gyre/jobs/node/launch_plan.h"
 #include "gyre/jobs/node/mounts.h"
+#include "gyre/jobs/resources/job_end.h"
 #include "gyre/metrics/file.h"
 
 namespace gyre::jobs::node::internal {
@@ -101,6 +102,7 @@ void NodeRun::go() {
 AttemptEnds NodeRun::run_steps() {
   find_environment();
   if (journal_.state().step == Step::kPreparing) {
+    if (task_.in_container) check_image();
     unpack_code();
     make_environment();
     run_preparation();
@@ -208,6 +210,19 @@ AttemptEnds NodeRun::unusable_environment(const std::string& why) const {
   return {1, resources::ResourceError{resources::error_code::kPreparationFailed,
                                       fmt::format("node {} cannot make the job's environment: {}", node, why),
                                       {{"node", node}}}};
+}
+
+void NodeRun::check_image() const {
+  const std::string lack = lacks_programs(order().job);
+  if (lack.empty()) return;
+  const std::string& node = order().here().id;
+  throw AttemptEnds{resources::kNotTheJobsExitCode,
+                    resources::ResourceError{
+                        resources::error_code::kContainer,
+                        fmt::format("node {} cannot run the job's container: its {} has {}; jobs run their commands in "
+                                    "a shell of the image, and need /usr/bin/env: use an image that has both",
+                                    node, words_of_image(*order().job.container_settings), lack),
+                        {{"node", node}}}};
 }
 
 void NodeRun::find_environment() {

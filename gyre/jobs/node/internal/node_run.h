@@ -35,6 +35,8 @@ class NodeRun {
   AttemptEnds run_steps();
   void make_places();
   void make_place(const std::string& what, const std::string& folder) const;
+  /// Whether the image has what jobs need.
+  void check_image() const;
   void unpack_code();
   /// Of a job that has requirements.
   void find_environment();

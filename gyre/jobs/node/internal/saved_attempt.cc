@@ -91,7 +91,8 @@ ExitRecord checked_record(const JsonFields& fields, const SavedAttempt& state) {
   ExitRecord record = exit_record_from_json(fields.at("record"));
   const auto is_known = [&](const std::string& code) {
     return code == resources::error_code::kJobFailed || code == resources::error_code::kPreparationFailed ||
-           code == resources::error_code::kInternal || code == resources::error_code::kUnusablePath;
+           code == resources::error_code::kInternal || code == resources::error_code::kUnusablePath ||
+           code == resources::error_code::kContainer;
   };
   if (record.error && (!is_known(record.error->code) || record.error->message.size() > kLongestText)) {
     fields.refuse("record", "has an error that no job can have");
