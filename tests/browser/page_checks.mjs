@@ -250,6 +250,23 @@ const checks = {
     if (pictures) await page.screenshot({ path: join(pictures, "running.png") });
   },
 
+  async the_failures_of_all_ranks_are_reached() {
+    // As of a job that goes on without those that it has lost.
+    const job = await (await context.request.get(new URL("api/job", page.url()).href)).json();
+    const phases = ["lost", "running", "lost"];
+    job.ranks = [2, 0, 1].map((rank) => ({ ...job.ranks[0], rank, phase: phases[rank], detail: "was killed by SIGKILL" }));
+    const tab = await context.newPage();
+    await tab.route("**/api/live", (route) => route.fulfill({ contentType: "text/event-stream", body: `event: job\ndata: ${JSON.stringify(job)}\n\n` }));
+    await tab.route("**/api/now", (route) => route.fulfill({ json: { job, metrics: 1, timeline: 0, logs: {}, over: false } }));
+    await tab.goto(`${page.url().split("#")[0]}#rank=1`);
+    await until("two lost ranks", async () => (await tab.locator(".rank.lost").count()) === 2);
+    for (const [next, place] of [[2, 1], [0, 2], [2, 1]]) {
+      await tab.getByRole("button", { name: `Next failure: rank ${next} (${place} of 2)` }).click();
+      await tab.getByRole("heading", { name: `Log of rank ${next}` }).waitFor();
+    }
+    await tab.close();
+  },
+
   async a_killed_rank_is_named_first() {
     const label = await page.locator('.rank[data-rank="1"]').getAttribute("aria-label");
     process.kill(Number(/process (\d+)/.exec(label)[1]), "SIGKILL");
@@ -309,6 +326,7 @@ const lost_checks = {
       if (tab !== page) await tab.close();
     }
     const before = await last_step();
+    assert.equal(await page.getByRole("button", { name: "Follow" }).getAttribute("aria-pressed"), "true");
     await until("its log goes on", async () => (await last_step()) > before);
   },
 

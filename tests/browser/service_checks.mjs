@@ -141,11 +141,18 @@ const checks = {
   },
 
   async a_server_that_goes_away_and_comes_back_is_followed() {
+    const used_seconds = () => page.evaluate(async () => {
+      const use = await (await fetch("service/workspaces/default/clusters/pool/use?hours=1")).json();
+      return use.running.reduce((sum, nodes) => sum + nodes * use.partSeconds, 0);
+    });
+    const used = await used_seconds();
+    assert.ok(used > 0);
     process.kill(Number(server), "SIGKILL");
     await page.locator(".connection.lost").first().waitFor();
     assert.equal(await badge.textContent(), "running");
     writeFileSync(restart, "");
     await until("nothing is lost any more", async () => (await page.locator(".connection.lost").count()) === 0);
+    assert.ok((await used_seconds()) >= used, "the use of its cluster is known from before, too");
     const before = await last_line();
     await until("a line that came after it", async () => (await last_line()) > before);
   },

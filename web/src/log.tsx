@@ -28,6 +28,7 @@ function useLog(read: ReadLog, size: number, at: number | null) {
   const [, drawAgain] = useState(0);
   const [follows, setFollows] = useState(at === null);
   const [top, setTop] = useState(0);
+  const lastTop = useRef(0);
   const [current, setCurrent] = useState<number | null>(null);
   const draw = () => drawAgain((count) => count + 1);
   const scrollTo = (line: number) => {
@@ -61,11 +62,14 @@ function useLog(read: ReadLog, size: number, at: number | null) {
     const target = view.current;
     if (target === null) return;
     setTop(target.scrollTop);
+    // What has come meanwhile moves the end away, and nobody has scrolled.
+    const goesUp = target.scrollTop < lastTop.current;
+    lastTop.current = target.scrollTop;
     const below = target.scrollHeight - target.scrollTop - target.clientHeight;
     if (below < 2 * LINE_HEIGHT) {
       if (window.end >= size) setFollows(true);
       else void window.later(size).then((changed) => changed && draw());
-    } else if (below > 4 * LINE_HEIGHT) {
+    } else if (goesUp && below > 4 * LINE_HEIGHT) {
       setFollows(false);
     }
     if (target.scrollTop < 10 * LINE_HEIGHT && window.begin > 0) {

@@ -186,7 +186,9 @@ export function Timeline({ source, state, chosen, change }: { source: Source; st
     resized.observe(target);
     return () => resized.disconnect();
   }, [hasData]);
-  const [words, setWords] = useState("");
+  const [latest, setWords] = useState("");
+  const initial = useMemo(() => (data === null ? "" : describe(data, view)), [data === null]);
+  const words = latest === "" ? initial : latest;
   useEffect(() => {
     const timer = setTimeout(() => setWords(data === null ? "" : describe(data, view)), BEFORE_WORDS_MS);
     return () => clearTimeout(timer);

@@ -94,6 +94,18 @@ TEST_F(Resources, a_cluster_is_named_by_itself_or_by_any_form_of_its_id) {
   }
 }
 
+// What the page shows of a cluster over time.
+TEST_F(Resources, a_cluster_has_its_use_over_time) {
+  ASSERT_EQ(as_root(Method::kPut, "/workspaces/w/clusters/c", kClusterFile).status, 201);
+  const json use = json::parse(as_ada(Method::kGet, "/workspaces/w/clusters/c/use?hours=2").body);
+  EXPECT_EQ(use["begin"], "1970-01-01T00:00:00.000000Z");
+  EXPECT_EQ(use["partSeconds"], 3600);
+  EXPECT_EQ(use["running"], (json{1, 2}));
+  EXPECT_EQ(use["waiting"], (json{0, 3}));
+  EXPECT_EQ(as_ada(Method::kGet, "/workspaces/w/clusters/c/use?hours=0").status, 400);
+  EXPECT_EQ(as_ada(Method::kGet, "/workspaces/w/clusters/c/use?hours=169").status, 400);
+}
+
 TEST_F(Resources, a_cluster_comes_back_and_changes_its_scale_alone) {
   const std::string path = "/workspaces/w/clusters/c";
   EXPECT_EQ(as_root(Method::kPut, path, kClusterFile).status, 201);
