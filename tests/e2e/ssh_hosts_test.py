@@ -270,6 +270,9 @@ def test_a_host_that_is_cut_off_is_named_and_the_job_runs_again(
                 networks.run_tool("ip", "-n", nets.switch, "link", "set", "port2-0", "up")
                 hosts.start("h2")
                 assert server.verb("job", "wait", "cut").returncode == 0, server.ok("job", "events", "cut")
+                # The next job, if not this one, looks after what it has found no way to.
+                server.ok("job", "submit", "--cluster", "lab", "--name", "next", "--", "sleep", "1000")
+                wait_until("only its folder is there", lambda: len(folders_of_jobs(hosts)) == 1)
         except BaseException:
             print(server.verb("job", "events", "cut").stdout, server.verb("job", "why", "cut").stdout)
             raise

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
 #include <list>
 #include <map>
@@ -12,6 +13,7 @@
 #include <utility>
 
 #include "gyre/base/bytes.h"
+#include "gyre/base/clock.h"
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
 #include "gyre/base/secret_key.h"
@@ -29,6 +31,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kMostRequestBytes = 1 << 20;
+/// For so long an agent stays that the service has lost: kUntoldSeconds of its script, and what it needs to end.
+constexpr std::chrono::minutes kLongestLost{20};
 
 /// The table's entry of one request.
 struct Request {
@@ -62,6 +66,12 @@ HostSize needs_of(const spec::JobSpec& job) {
   if (job.memory_per_node) needs.memory_bytes = containers::bytes_of_size(*job.memory_per_node);
   return needs;
 }
+
+/// What may wait for us on a host that was out of reach when it was to be ended.
+struct LostAgent {
+  Seat seat;
+  SteadyClock::time_point since;
+};
 
 /// Of the options that list hosts.
 std::string as_option(const std::vector<std::string>& entries) { return fmt::format("{}", fmt::join(entries, ", ")); }
@@ -111,6 +121,7 @@ class SshEngine::Work {
       look_at(request);
       holdings.push_back(shown(request));
     }
+    look_for_lost();
     return holdings;
   }
 
@@ -286,9 +297,43 @@ class SshEngine::Work {
       changed = changed || seat.runs() != ran;
     }
     if (changed) save(request);  // One that has run is never started again.
+    for (const Seat& seat : request.seats) {
+      if (seat.unreachable()) lose(seat, SteadyClock::now());
+    }
     const auto ended_badly = [](const Seat& seat) { return seat.over() && (seat.failed() || seat.unreachable()); };
     if (!std::ranges::any_of(request.seats, ended_badly)) return;
     for (Seat& seat : request.seats) seat.end();
+  }
+
+  /// It is nobody's any more, and its host may be another attempt's. It is ended when the host is back.
+  void lose(const Seat& seat, SteadyClock::time_point since) GYRE_REQUIRES(mutex_) {
+    const std::string& program = seat.node().program;
+    const auto is_it = [&](const LostAgent& each) { return each.seat.node().program == program; };
+    if (std::ranges::any_of(lost_, is_it)) return;
+    lost_.push_back({Seat(seat.host(), seat.node(), lost_file(program), Seat::Past::kRan), since});
+    lost_.back().seat.end();
+  }
+
+  /// Where the names of the files begin by which it is ended.
+  fs::path lost_file(const std::string& program) const { return options_.folder / ("lost-" + program); }
+
+  void look_for_lost() GYRE_REQUIRES(mutex_) {
+    std::list<LostAgent> found = std::exchange(lost_, {});
+    for (auto agent = found.begin(); agent != found.end();) {
+      const auto next = std::next(agent);
+      agent->seat.look(world_, "");
+      const bool is_late = SteadyClock::now() - agent->since > kLongestLost;
+      if (!agent->seat.over()) lost_.splice(lost_.end(), found, agent);
+      if (agent->seat.unreachable() && !is_late) {
+        lose(agent->seat, agent->since);
+      } else if (agent->seat.over()) {
+        std::error_code ignored;
+        for (const char* part : {".sh", ".out", ".err"}) {
+          fs::remove(lost_file(agent->seat.node().program).string() + part, ignored);
+        }
+      }
+      agent = next;
+    }
   }
 
   Holding shown(const Request& request) const GYRE_REQUIRES(mutex_) {
@@ -326,6 +371,7 @@ class SshEngine::Work {
   Client client_ GYRE_GUARDED_BY(mutex_);
   SeatWorld world_ GYRE_GUARDED_BY(mutex_){options_, client_};
   std::list<Request> requests_ GYRE_GUARDED_BY(mutex_);
+  std::list<LostAgent> lost_ GYRE_GUARDED_BY(mutex_);
 };
 
 SshEngine::SshEngine(const SshOptions& options) : work_(std::make_unique<Work>(options)) {}
