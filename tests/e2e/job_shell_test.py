@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 from job_server import JobServer
+from job_shells import LONGEST_SECONDS, shell
 from running_job import wait_until
 from terminal import Terminal, terminal
 
-LONGEST_SECONDS = 60
 OURS = 125
 
 
@@ -29,13 +29,6 @@ def job(server: JobServer) -> JobServer:
     server.ok(*words, "--", "bash", "-c", line, env={"HIDDEN": "hush-hush"})
     wait_until("the job runs", lambda: len(list(server.share.glob("runs-*"))) == 2)
     return server
-
-
-def shell(server: JobServer, *words: str, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    command = [str(server.gyre), "job", "shell", *words]
-    return subprocess.run(
-        command, input=data, capture_output=True, env=server.environment, timeout=LONGEST_SECONDS, check=False
-    )
 
 
 @contextmanager
@@ -203,6 +196,21 @@ def test_it_ends_with_the_job_which_does_not_count_it_as_left(job: JobServer) ->
     ended = shell(job, "train", "--", "true")
     assert ended.returncode == OURS
     assert ended.stderr.decode() == "gyre job shell: job 'train' does not run: it has failed\n"
+
+
+def test_what_fails_in_a_shell_is_not_said_of_the_job(server: JobServer) -> None:
+    """A `gyre run` there noted its rank that failed first where the job's own does, and the job's error named it."""
+    server.ok("cluster", "create", "pool", "-t", "1", "--mount", f"external={server.share}")
+    line = f"touch {server.share}/runs; until [ -e {server.share}/go ]; do sleep 0.05; done; exit 9"
+    server.ok("job", "submit", str(server.job_file(server.custom(line))), "-n", "train")
+    wait_until("the job runs", (server.share / "runs").exists)
+    ranks = '"$GYRE_PROGRAM" run -n 2 -- sh -c \'[ "$GYRE_RANK" = 1 ] || exec sleep 1000; exit 4\''
+    failed = shell(server, "train", "--", "sh", "-c", ranks)
+    assert "rank 1 of 2 failed first" in failed.stderr.decode()
+    (server.share / "go").touch()
+    assert server.verb("job", "wait", "train").returncode == 9
+    (error,) = server.json("job", "show", "train")["properties"]["executionInfo"]["errors"]
+    assert {"name": "rank", "value": "0"} in error["details"], error
 
 
 def test_a_job_that_waits_or_is_being_prepared_is_refused_in_one_sentence(server: JobServer) -> None:

@@ -15,6 +15,7 @@ import pytest
 from article_job import ARTICLE, SCRIPTS, make_share, script
 from images import Storage, busybox_files
 from job_server import JobServer
+from job_shells import expect_shells_on
 from running_job import wait_until
 from slurm_cluster import slurm_cluster
 
@@ -178,6 +179,22 @@ def test_a_server_finds_its_jobs_on_slurm_again_after_a_kill(
         (server.share / "go").touch()
         assert server.verb("job", "wait", "again").returncode == 3
         assert "over\n" in server.ok("job", "logs", "again")
+    finally:
+        server.close()
+
+
+def test_shells_lead_to_the_nodes_of_their_ranks_and_leave_nothing(
+    gyre: Path, slurm: tuple[Path, dict[str, str]], tmp_path: Path
+) -> None:
+    folder, environment = slurm
+    server = JobServer(gyre, tmp_path)
+    server.environment["SLURM_CONF"] = environment["SLURM_CONF"]
+    nodes = sorted((folder / "nodes").iterdir())
+    try:
+        server.start()
+        server.ok("cluster", "create", "pool", "-f", str(write_cluster(folder, tmp_path, server.share)), "-t", "2")
+        expect_shells_on(server, "pool", nodes)
+        wait_until("the nodes are clean", lambda: not any(list(node.iterdir()) for node in nodes))
     finally:
         server.close()
 

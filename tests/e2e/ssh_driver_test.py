@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from job_server import JobServer
+from job_shells import expect_shells_on
 from running_job import wait_until
 from ssh_cluster import SshCluster, ssh_cluster
 
@@ -144,6 +145,11 @@ def test_a_job_goes_on_without_its_connections_and_over_a_restart(hosts: SshClus
     (server.share / "go").touch()
     assert server.verb("job", "wait", "detached").returncode == 3
     assert "over\n" in server.ok("job", "logs", "detached")
+    expect_nothing_left(hosts)
+
+
+def test_shells_lead_to_the_hosts_of_their_ranks_and_leave_nothing(hosts: SshCluster, server: JobServer) -> None:
+    expect_shells_on(server, "lab", [hosts.local(name) for name in hosts.names])
     expect_nothing_left(hosts)
 
 

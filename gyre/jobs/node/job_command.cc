@@ -36,6 +36,7 @@ constexpr std::chrono::seconds kLongestWait{30};
 /// What the command has started may hold its pipes for ever.
 constexpr std::chrono::milliseconds kLastWords{200};
 constexpr std::chrono::seconds kLongestFarewell{5};
+constexpr std::chrono::milliseconds kBetweenEndsOfInput{250};
 /// From SIGHUP to SIGKILL: where its user has gone, and where the job has ended.
 constexpr std::chrono::seconds kGrace{5};
 constexpr std::chrono::seconds kGraceAtEnd{1};
@@ -129,24 +130,36 @@ class Session {
  private:
   bool over() {
     if (!process_.exit_code()) return false;
-    // What waits for credit is there for certain.
-    const bool stalled =
-        std::ranges::any_of(outputs_, [](const Output& each) { return each.from && each.credit == 0; });
-    if (!last_words_ || stalled) last_words_ = Deadline::after(kLastWords);
-    return (!outputs_[0].from && !outputs_[1].from) || last_words_->passed();
+    if (!outputs_[0].from && !outputs_[1].from) return true;
+    if (!last_words_ || has_more_output()) last_words_ = Deadline::after(kLastWords);
+    return last_words_->passed();
+  }
+
+  /// There for certain: it waits for credit, or to be read. Time alone proves nothing, since this process may have been
+  /// kept from running.
+  bool has_more_output() const {
+    return std::ranges::any_of(outputs_, [](const Output& each) {
+      if (!each.from) return false;
+      pollfd look{.fd = each.from.get(), .events = POLLIN, .revents = 0};
+      return each.credit == 0 || ::poll(&look, 1, 0) > 0;
+    });
   }
 
   void step() {
     const auto output_fd = [](const Output& output) { return output.is_wanted() ? output.from.get() : -1; };
     const UniqueFd& input = process_.ends().input;
-    const bool types = !waiting_.empty() || (input_ended_ && !end_typed_);
+    const bool types = !waiting_.empty() || (input_ended_ && !end_typed_again_);
     std::array<pollfd, 6> waits = {{{channel_.fd(), channel_.events(), 0},
                                     {signals_, POLLIN, 0},
                                     {output_fd(outputs_[0]), POLLIN, 0},
                                     {output_fd(outputs_[1]), POLLIN, 0},
                                     {input && types ? input.get() : -1, POLLOUT, 0},
                                     {last_words_ ? -1 : process_.pidfd(), POLLIN, 0}}};
-    const int limit_ms = last_words_ ? last_words_->poll_timeout_ms() : -1;
+    int limit_ms = last_words_ ? last_words_->poll_timeout_ms() : -1;
+    if (end_typed_again_) {
+      const int next_ms = end_typed_again_->poll_timeout_ms();
+      limit_ms = limit_ms < 0 ? next_ms : std::min(limit_ms, next_ms);
+    }
     if (::poll(waits.data(), waits.size(), limit_ms) < 0 && errno != EINTR) throw system_error("poll", errno);
     if ((waits[0].revents & POLLOUT) != 0) channel_.flush();
     if ((waits[0].revents & ~POLLOUT) != 0) {
@@ -156,7 +169,7 @@ class Session {
     if (waits[1].revents != 0) asked_to_end_ = true;
     if (waits[2].revents != 0) pass_on(outputs_[0]);
     if (waits[3].revents != 0) pass_on(outputs_[1]);
-    if (waits[4].revents != 0) feed();
+    if (waits[4].revents != 0 || (end_typed_again_ && end_typed_again_->passed())) feed();
   }
 
   void take_messages() {
@@ -201,8 +214,18 @@ class Session {
     }
     if (!input_ended_ || !input) return;
     if (!process_.has_terminal()) return input.reset();
+    type_end(input);
+  }
+
+  /// One end of input ends one read, of what stands in the line: a line that is not complete needs another, and a shell
+  /// that had not begun to read has lost it.
+  void type_end(const UniqueFd& input) {
+    const bool first = !end_typed_again_;
+    if (!first && !end_typed_again_->passed()) return;
     const char end = process_.end_of_input();
-    if (!end_typed_) end_typed_ = ::write(input.get(), &end, 1) == 1;
+    const bool wanted = first || !process_.has_unread_input();
+    if (wanted && ::write(input.get(), &end, 1) != 1 && first) return;
+    end_typed_again_ = Deadline::after(kBetweenEndsOfInput);
   }
 
   void pass_on(Output& output) {
@@ -241,9 +264,9 @@ class Session {
   std::string waiting_;  // For the command's input.
   std::uint64_t owed_ = 0;
   bool input_ended_ = false;
-  bool end_typed_ = false;
-  bool closed_ = false;        // By its user.
-  bool asked_to_end_ = false;  // By the job.
+  std::optional<Deadline> end_typed_again_;  // Once it has been typed to a terminal.
+  bool closed_ = false;                      // By its user.
+  bool asked_to_end_ = false;                // By the job.
   std::optional<Deadline> last_words_;
 };
 

@@ -12,6 +12,7 @@
 #include <array>
 #include <chrono>
 #include <csignal>
+#include <fstream>
 #include <optional>
 #include <string>
 #include <utility>
@@ -61,7 +62,11 @@ class Served {
   }
   void type(const std::string& text) { send(stream_message::kBytes, as_bytes(text)); }
   void hang_up() { socket_.reset(); }
-  void signal_server() { ::kill(process_, SIGTERM); }
+  void signal_server(int signal = SIGTERM) { ::kill(process_, signal); }
+  void give_credit(std::uint32_t bytes) {
+    const Bytes payload = orders::encode_credit(0, bytes);
+    send(stream_message::kCredit, std::span(payload).subspan(4));
+  }
 
   template <typename Condition>
   void until(const Condition& condition) {
@@ -165,6 +170,32 @@ TEST(JobCommand, without_credit_no_more_comes_than_the_window_of_each_output) {
   EXPECT_FALSE(served.code);
 }
 
+/// As /proc shows it: 'Z' of one that has ended and that nobody has asked for yet.
+char state_of(const std::string& pid) {
+  std::string text;
+  std::ifstream("/proc/" + pid + "/stat") >> text >> text >> text;
+  return text.empty() ? '\0' : text.front();
+}
+
+/// A reader that is slow, or a machine that is busy, must not cost the end of what an ended command has written.
+TEST(JobCommand, output_that_waited_for_credit_comes_however_late_that_is) {
+  constexpr std::size_t kBytes = 100'000;
+  Served served(line("echo $$; exec head -c 100000 /dev/zero"));
+  served.gives_credit = false;
+  served.until([&] { return served.output.size() >= orders::kStreamWindow; });
+  const std::string command = served.output.substr(0, served.output.find('\n'));
+  const Deadline deadline = Deadline::after(kLongest);
+  while (state_of(command) != 'Z' && !deadline.passed()) ::poll(nullptr, 0, 5);
+  served.signal_server(SIGSTOP);
+  served.gives_credit = true;
+  served.give_credit(orders::kStreamWindow);
+  ::poll(nullptr, 0, 500);  // Longer than it waits for what an ended command's children may still write.
+  served.signal_server(SIGCONT);
+  served.until_closed();
+  EXPECT_EQ(served.output.size(), command.size() + 1 + kBytes);
+  EXPECT_EQ(served.code, 0);
+}
+
 TEST(JobCommand, on_a_terminal_it_has_its_size_its_type_and_its_keys) {
   Served served(on_terminal({.words = {"sh"}}));
   served.type("stty size; echo \"<$TERM>\"; tty\n");
@@ -184,6 +215,23 @@ TEST(JobCommand, on_a_terminal_it_has_its_size_its_type_and_its_keys) {
   served.until_closed();
   EXPECT_EQ(served.closed, "");
   EXPECT_EQ(served.errors, "");
+}
+
+/// A script that asks for a terminal and gives it a pipe or /dev/null must end by itself.
+TEST(JobCommand, the_end_of_input_ends_what_reads_a_terminal_whenever_it_begins_to) {
+  Served unfinished(on_terminal({.words = {"cat"}}));
+  unfinished.type("no end of line");
+  unfinished.send(stream_message::kEnd);
+  unfinished.until_closed();
+  EXPECT_EQ(unfinished.code, 0);
+  Served late(on_terminal(line("stty raw; sleep 0.1; stty -raw; exec cat")));  // Which drops what has been typed.
+  late.send(stream_message::kEnd);
+  late.until_closed();
+  EXPECT_EQ(late.code, 0);
+  Served shell(on_terminal({.words = {"bash", "--norc", "-i"}}));
+  shell.send(stream_message::kEnd);
+  shell.until_closed();
+  EXPECT_EQ(shell.code, 0);
 }
 
 TEST(JobCommand, it_ends_when_its_user_goes_and_its_background_jobs_get_the_hang_up) {

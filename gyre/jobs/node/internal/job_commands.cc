@@ -11,6 +11,7 @@
 
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
+#include "gyre/base/launch_contract.h"
 #include "gyre/jobs/node/job_environment.h"
 #include "gyre/jobs/orders/byte_stream.h"
 #include "gyre/net/message.h"
@@ -33,6 +34,13 @@ void close_with(const UniqueFd& channel, std::string_view why) {
 JobCommands::~JobCommands() { end(); }
 
 void JobCommands::allow(CommandPlace place) {
+  // What a user's own `gyre run` meets there is nothing of the job's.
+  for (Variables& variables : place.environments) {
+    for (const char* file :
+         {launch_contract::kStartFailureFile, launch_contract::kMissingOutputFile, launch_contract::kFailedRankFile}) {
+      variables.erase(file);
+    }
+  }
   const MutexLock lock(mutex_);
   place_ = std::move(place);
 }

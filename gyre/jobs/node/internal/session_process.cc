@@ -158,6 +158,12 @@ char SessionProcess::end_of_input() const {
   return known ? static_cast<char>(modes.c_cc[VEOF]) : '\x04';
 }
 
+bool SessionProcess::has_unread_input() const {
+  const UniqueFd end(ends_.output ? ::ioctl(ends_.output.get(), TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC) : -1);
+  pollfd look{.fd = end.get(), .events = POLLIN, .revents = 0};
+  return !end || ::poll(&look, 1, 0) != 0;
+}
+
 std::optional<int> SessionProcess::exit_code() const {
   siginfo_t info{};
   // Its number, and that of its group and session, stay ours.

@@ -38,6 +38,8 @@ class SessionProcess {
   void resize(orders::TerminalSize size) const;
   /// The character that says on its terminal that no more comes.
   char end_of_input() const;
+  /// Something that was typed has not been read yet, or nobody can say.
+  bool has_unread_input() const;
 
   /// Readable once it has ended.
   int pidfd() const { return pidfd_.get(); }
