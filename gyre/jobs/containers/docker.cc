@@ -101,8 +101,7 @@ std::string Docker::owned_image(const Container& container, const Interruption& 
   const UniqueFd lock = internal::open_lock(state() / (key + ".lock"));
   internal::lock_file(lock, LOCK_EX, interruption);
   if (const auto image = built(name)) return image->id;
-  const ProgramOutput made =
-      call({"create", "--network", "none", "--entrypoint", container.command.front(), container.image_id});
+  const ProgramOutput made = call(internal::docker_create_arguments(container));
   if (!made.status.success()) throw failure("cannot open the image", made.error);
   const std::string source = first_line(made.out);
   try {

@@ -14,6 +14,15 @@ std::uint32_t account_outside(std::uint64_t account, std::uint32_t root, std::ui
   return first_subordinate(owner) + static_cast<std::uint32_t>(std::min<std::uint64_t>(account, kOtherAccounts) - 1);
 }
 
+std::vector<std::string> docker_create_arguments(const Container& container) {
+  std::vector<std::string> arguments = {"create", "--network", "none"};
+  for (const auto& [label, value] : container.labels) {
+    arguments.insert(arguments.end(), {"--label", fmt::format("{}={}", label, value)});
+  }
+  arguments.insert(arguments.end(), {"--entrypoint", container.command.front(), container.image_id});
+  return arguments;
+}
+
 std::vector<std::string> docker_run_arguments(const Container& container, const std::string& image_id,
                                               const std::vector<std::string>& variables) {
   // With this right the first process enters a user namespace, and leaves it behind there.

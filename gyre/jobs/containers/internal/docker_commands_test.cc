@@ -11,6 +11,7 @@
 namespace gyre::jobs::containers {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -31,6 +32,17 @@ TEST(DockerCommands, a_container_has_its_accounts_its_program_and_no_folder_of_t
   EXPECT_THAT(words, HasSubstr(fmt::format("|--entrypoint|/.gyre/lib/ld.so|sha256:2|--inhibit-cache|--library-path|"
                                            "/.gyre/lib|/.gyre/gyre-node|hold|--root|1000:100:{}:65535",
                                            internal::first_subordinate(1000))));
+}
+
+// An agent that is killed while it copies leaves it; the next one on the node removes what has the node's label.
+TEST(DockerCommands, a_container_that_is_only_read_has_the_nodes_label) {
+  Container container;
+  container.image_id = "sha256:1";
+  container.labels = {{"gyre.node", "n /nodes/n"}};
+  container.command = {"/x", "hold"};
+  EXPECT_THAT(
+      internal::docker_create_arguments(container),
+      ElementsAre("create", "--network", "none", "--label", "gyre.node=n /nodes/n", "--entrypoint", "/x", "sha256:1"));
 }
 
 TEST(DockerCommands, accounts_of_an_image_are_nobodys_but_its_root) {
