@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -93,13 +94,24 @@ class Session {
 
   bool over() {
     if (!process_.exit_status()) return false;
-    if (!last_words_) last_words_ = Deadline::after(kLastWords);
-    return (!outputs_[0] && !outputs_[1]) || last_words_->passed();
+    if (!outputs_[0] && !outputs_[1]) return true;
+    if (!last_words_ || has_more_output()) last_words_ = Deadline::after(kLastWords);
+    return last_words_->passed();
+  }
+
+  bool has_room() const { return pipe_.waiting_bytes() < kMostOutputBytes; }
+
+  /// There for certain: it waits for room, or to be read. Time alone proves nothing: the reader may be slow, or this
+  /// process kept from running.
+  bool has_more_output() const {
+    return std::ranges::any_of(outputs_, [&](const UniqueFd& output) {
+      pollfd look{.fd = output.get(), .events = POLLIN, .revents = 0};
+      return output && (!has_room() || ::poll(&look, 1, 0) > 0);
+    });
   }
 
   void step() {
-    const bool has_room = pipe_.waiting_bytes() < kMostOutputBytes;
-    const auto output_fd = [&](const UniqueFd& fd) { return fd && has_room ? fd.get() : -1; };
+    const auto output_fd = [&](const UniqueFd& fd) { return fd && has_room() ? fd.get() : -1; };
     std::array<pollfd, 5> waits = {{{pipe_.fd(), pipe_.events(), 0},
                                     {output_fd(outputs_[0]), POLLIN, 0},
                                     {output_fd(outputs_[1]), POLLIN, 0},
