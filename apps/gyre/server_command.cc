@@ -28,6 +28,7 @@
 #include "gyre/cli/number_check.h"
 #include "gyre/cli/table.h"
 #include "gyre/jobs/catalog/catalog.h"
+#include "gyre/jobs/containers/container_runtime.h"
 #include "gyre/jobs/http/audit_log.h"
 #include "gyre/jobs/http/interface.h"
 #include "gyre/jobs/service/backup.h"
@@ -167,6 +168,15 @@ void make_door_folder(const fs::path& folder) {
       fmt::format("others could put their own socket into {}; `chown {} {}` and `chmod go-w {}`, or name another "
                   "place with --listen unix:PATH",
                   folder.string(), name_of_account(::geteuid()), folder.string(), folder.string()));
+}
+
+/// Its nodes have the same environment.
+void check_built_images(const std::vector<std::string>& environment) {
+  try {
+    jobs::containers::built_image_bytes(environment);
+  } catch (const Error& error) {
+    throw UsageError(error.what());
+  }
 }
 
 void make_folder(const fs::path& folder) {
@@ -355,6 +365,7 @@ int ServerCommand::run(const std::vector<std::string>& environment) const {
   options.keep_free_bytes = http.spool_keeps_free = parse_size(keep_free_, "--keep-free");
   options.code_cache_bytes = parse_size(code_cache_, "--code-cache");
   options.environment_bytes = parse_size(environment_cache_, "--environment-cache");
+  check_built_images(environment);
   for (const std::string& place : listen_) static_cast<void>(listen_endpoint(place));  // Before anything is made.
   EndSignals signals;  // Before any thread, so that none of them gets these signals.
   const fs::path folder = folder_in(environment);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import tempfile
@@ -344,6 +345,59 @@ def test_requirements_are_installed_on_top_of_an_image(pool: JobServer, storage:
     submit(pool, "fails", line, container, {})
     message = error(pool, "fails")["message"]
     assert "ERROR: No matching distribution found for no-such-package" in message
+
+
+def test_built_images_that_nobody_has_used_for_longest_go(job_server: JobServer) -> None:
+    """Beyond a size, when a further one is built; none that a job has."""
+    with tempfile.TemporaryDirectory(prefix="gyre-images-", dir="/tmp") as folder:
+        storage = Storage(Path(folder))
+        storage.add(BASE, busybox_files())
+
+        def built() -> dict[str, int]:
+            listed = json.loads(storage.podman("images", "--format", "json").stdout)
+            return {name: image["Size"] for image in listed for name in image["Names"] if "/gyre-built:" in name}
+
+        def run(name: str, line: str = "cat /name") -> None:
+            dockerfile = f"FROM {BASE}\nRUN cp /bin/busybox /more && echo {name.split('-', maxsplit=1)[0]} > /name\n"
+            submit(job_server, name, line, {"build": {"dockerfile": "Dockerfile"}}, {"Dockerfile": dockerfile})
+
+        job_server.environment["GYRE_CONTAINERS"] = str(storage.folder)
+        job_server.start()
+        job_server.ok("cluster", "create", "pool", "-t", "1", "--mount", f"external={job_server.share}")
+        run("a")
+        assert succeeded(job_server, "a") == "a\n"
+        [(a, size)] = built().items()
+        # Two and a half of them.
+        job_server.ok("cluster", "delete", "pool", "-y")
+        wait_until("its nodes have gone", lambda: job_server.json("cluster", "list") == [])
+        job_server.environment["GYRE_BUILT_IMAGES"] = str(size * 5 // 2)
+        job_server.restart()
+        job_server.ok("cluster", "create", "pool", "-t", "2", "--mount", f"external={job_server.share}")
+        run("b")
+        assert succeeded(job_server, "b") == "b\n"
+        [b] = built().keys() - {a}
+        run("a-again", 'echo up; until [ -e "$AZ_BATCHAI_MOUNT_ROOT/external/go" ]; do sleep 0.05; done')
+        wait_until("it runs", lambda: logs(job_server, "a-again", "stdout.txt") == "up\n")
+        run("c")
+        assert succeeded(job_server, "c") == "c\n"
+        [c] = built().keys() - {a, b}
+        assert built().keys() == {a, c}
+        run("d")
+        assert succeeded(job_server, "d") == "d\n"
+        [d] = built().keys() - {a, c}
+        assert built().keys() == {a, d}  # A job has the one that was used before.
+        (job_server.share / "go").touch()
+        job_server.verb("job", "wait", "a-again")
+        run("e")
+        assert succeeded(job_server, "e") == "e\n"
+        assert a not in built()
+        assert d in built()
+        refused = job_server.verb("server", "--folder", f"{folder}/none", env={"GYRE_BUILT_IMAGES": "many"})
+        assert refused.returncode == 2
+        assert "GYRE_BUILT_IMAGES is 'many'" in refused.stderr
+        job_server.close()
+        storage.remove()
+        Path(folder).mkdir(exist_ok=True)
 
 
 @pytest.mark.needs_programs("sshd", "slurmctld", "slurmd", "munged")

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "gyre/base/error.h"
+#include "gyre/base/parse.h"
 #include "gyre/jobs/containers/docker.h"
 #include "gyre/jobs/containers/podman.h"
 
@@ -58,6 +59,13 @@ std::filesystem::path storage_of(const std::vector<std::string>& environment) {
   return folder.empty() ? kDefaultStorage : std::filesystem::weakly_canonical(std::filesystem::absolute(folder));
 }
 
+std::uint64_t built_image_bytes(const std::vector<std::string>& environment) {
+  constexpr const char* kName = "GYRE_BUILT_IMAGES";
+  constexpr std::uint64_t kDefault = 50'000'000'000;
+  const std::string most = variable_of(environment, kName);
+  return most.empty() ? kDefault : parse_bytes(most, kName);
+}
+
 std::vector<std::string> runtime_environment(const std::vector<std::string>& environment) {
   constexpr std::array kNames = {"PATH",
                                  "HOME",
@@ -71,7 +79,8 @@ std::vector<std::string> runtime_environment(const std::vector<std::string>& env
                                  "SSL_CERT_DIR",
                                  "LANG",
                                  "DOCKER_HOST",
-                                 "GYRE_CONTAINER_PROGRAM"};
+                                 "GYRE_CONTAINER_PROGRAM",
+                                 "GYRE_BUILT_IMAGES"};
   std::vector<std::string> kept;
   std::ranges::copy_if(environment, std::back_inserter(kept), [&](const std::string& entry) {
     return std::ranges::find(kNames, entry.substr(0, entry.find('='))) != kNames.end();

@@ -90,10 +90,11 @@ class ContainerRuntime {
   /// Error(kUnsupported): it is for other machines; Error(kResourceExhausted): the disk is full; Error(kAborted): it
   /// was given up; Error(kIo).
   virtual Image fetch(const ImageName& name, const Interruption& interruption) = 0;
-  /// One that build() has made; nothing: it is not there.
+  /// One that build() has made; nothing: it is not there. While this object lives, nobody removes it.
   virtual std::optional<Image> built(const std::string& name) = 0;
   /// Makes it, unless it is there. If another process makes it, waits for that. `output`: what its programs have said,
-  /// if one has failed. Error(kInvalidArgument): the Dockerfile does not work; as fetch().
+  /// if one has failed. Others that were built go if all have more than GYRE_BUILT_IMAGES, the longest unused first;
+  /// none that somebody has. Error(kInvalidArgument): the Dockerfile does not work; as fetch().
   virtual Image build(const ImageBuild& build, const Interruption& interruption,
                       const std::function<void(const std::string&)>& output) = 0;
   /// Returns once the first process runs. The container removes itself when that ends. Error(kUnsupported),
@@ -110,12 +111,16 @@ class ContainerRuntime {
 /// Where the images and containers of jobs lie, unless somebody chooses another folder (GYRE_CONTAINERS).
 inline constexpr const char* kDefaultStorage = "/var/lib/gyre/containers";
 std::filesystem::path storage_of(const std::vector<std::string>& environment);
+/// Images that are built stay for later jobs up to this size, all of a machine's together (GYRE_BUILT_IMAGES; 50 GB).
+/// Error(kInvalidArgument).
+std::uint64_t built_image_bytes(const std::vector<std::string>& environment);
 /// What programs that start containers get of an environment: by it they know where registries are.
 std::vector<std::string> runtime_environment(const std::vector<std::string>& environment);
 
 /// The runtime that this machine has: podman, or docker where there is no podman, unless `environment` chooses one
 /// (GYRE_CONTAINER_PROGRAM). `environment`: for its programs as well; PATH and proxies. Error(kUnsupported) if there is
-/// none, with the command that installs it; Error(kInvalidArgument): a choice that is none.
+/// none, with the command that installs it; Error(kInvalidArgument): a choice that is none, or GYRE_BUILT_IMAGES
+/// in it is not a size.
 std::unique_ptr<ContainerRuntime> find_runtime(const std::filesystem::path& storage,
                                                const std::vector<std::string>& environment);
 

@@ -48,6 +48,9 @@ internal::Limits limits_of_ours() {
   return {.files = limit_of(RLIMIT_NOFILE, kMostFiles), .processes = limit_of(RLIMIT_NPROC, kMostProcesses)};
 }
 
+/// "key" of kBuiltImages + key.
+std::string key_of(const std::string& name) { return name.substr(name.rfind(':') + 1); }
+
 }  // namespace
 
 Podman::Podman(fs::path storage, std::vector<std::string> environment)
@@ -55,7 +58,9 @@ Podman::Podman(fs::path storage, std::vector<std::string> environment)
           "podman",
           "/run/gyre-containers/" + hex(sha256(as_bytes(storage.native()))).substr(0, 16),  // Podman wants it short.
           std::move(environment)),
-      storage_(std::move(storage)) {
+      storage_(std::move(storage)),
+      uses_(storage_ / "uses"),
+      built_bytes_(built_image_bytes(this->environment())) {
   std::erase_if(this->environment(), [](const std::string& entry) { return entry.starts_with("CONTAINERS_"); });
   this->environment().push_back("CONTAINERS_CONF=" + (state() / "containers.conf").string());
   prepare();
@@ -99,6 +104,11 @@ Image Podman::pulled(const std::string& /*place*/, const std::string& said, cons
   return inspect(said.substr(0, said.find('\n')), shown);
 }
 
+std::optional<Image> Podman::built(const std::string& name) {
+  hold(key_of(name));
+  return ProgramRuntime::built(name);
+}
+
 /// They would run unseen.
 void Podman::refuse_triggers(const std::string& image) {
   internal::ProgramOutput found;
@@ -116,6 +126,34 @@ void Podman::refuse_triggers(const std::string& image) {
   throw Error(ErrorCode::kInvalidArgument, "an image of FROM has ONBUILD instructions, which are not supported");
 }
 
+/// Until this object goes, by which time the container runs.
+void Podman::hold(const std::string& key) {
+  const MutexLock lock(mutex_);
+  UniqueFd& held = held_[key];
+  if (!held) held = uses_.use(key);
+}
+
+/// Podman itself refuses to remove an image that a container has.
+void Podman::make_room() {
+  const internal::ProgramOutput listed =
+      call({"images", "--filter", "reference=localhost/gyre-built", "--format", "json"});
+  if (!listed.status.success()) return;
+  std::vector<internal::BuiltImage> images = internal::built_images_of(listed.out);
+  std::uint64_t bytes = 0;
+  for (internal::BuiltImage& image : images) {
+    image.used = uses_.last_use(image.key);
+    bytes += image.bytes;
+  }
+  std::ranges::sort(images, {}, &internal::BuiltImage::used);
+  for (const internal::BuiltImage& image : images) {
+    if (bytes <= built_bytes_) return;
+    const UniqueFd taken = uses_.take(image.key);
+    if (!taken || !call({"rmi", kBuiltImages + image.key}).status.success()) continue;
+    uses_.forget(image.key);
+    bytes -= image.bytes;
+  }
+}
+
 /// Podman names them after images; ours, which jobs run in, begin otherwise.
 void Podman::remove_build_containers() {
   const internal::ProgramOutput listed = call({"ps", "--all", "--external", "--format", "{{.ID}} {{.Names}}"});
@@ -128,7 +166,7 @@ void Podman::remove_build_containers() {
 Image Podman::build(const ImageBuild& build, const Interruption& interruption,
                     const std::function<void(const std::string&)>& output) {
   constexpr std::size_t kMostLines = 100;
-  const std::string key = build.name.substr(build.name.rfind(':') + 1);
+  const std::string key = key_of(build.name);
   const UniqueFd lock = internal::open_lock(state() / fmt::format("build-{}.lock", key));
   internal::lock_file(lock, LOCK_EX, interruption);
   if (auto image = built(build.name)) return *std::move(image);
@@ -161,6 +199,7 @@ Image Podman::build(const ImageBuild& build, const Interruption& interruption,
   }
   auto image = built(build.name);
   if (!image) throw Error(ErrorCode::kIo, "podman has lost the image that it has built");
+  make_room();
   return *std::move(image);
 }
 

@@ -17,7 +17,7 @@ class ProgramRuntime : public ContainerRuntime {
  public:
   std::optional<std::string> digest_of(const ImageName& name) final;
   Image fetch(const ImageName& name, const Interruption& interruption) final;
-  std::optional<Image> built(const std::string& name) final;
+  std::optional<Image> built(const std::string& name) override;
   std::optional<pid_t> process_of(const std::string& name) final;
   void remove(const std::string& name) final;
   std::vector<std::string> with_label(const std::string& label, const std::string& value) final;

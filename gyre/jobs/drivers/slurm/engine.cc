@@ -32,6 +32,7 @@ node::Variables for_slurm(const node::Variables& all) {
                                  "LD_LIBRARY_PATH",
                                  "PYTHONPATH",
                                  "GYRE_CONTAINERS",
+                                 "GYRE_BUILT_IMAGES",
                                  "GYRE_CONTAINER_PROGRAM"};
   node::Variables some;
   for (const auto& [name, value] : all) {

@@ -176,7 +176,7 @@ bool AttemptContainer::can_be() {
     runtime();
     return true;
   } catch (const Error& error) {
-    if (error.code() == ErrorCode::kUnsupported) return false;
+    if (error.code() == ErrorCode::kUnsupported || error.code() == ErrorCode::kInvalidArgument) return false;
     throw;
   }
 }
