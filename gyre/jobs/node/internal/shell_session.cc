@@ -62,10 +62,10 @@ class Session {
     ByteWriter code;
     code.u32(static_cast<std::uint32_t>(process_.exit_status()->shell_code()));
     pipe_.send(shell_message::kExit, code.result());
-    const Deadline deadline = Deadline::after(kFarewell);
-    while (pipe_.waiting_bytes() > 0 && !deadline.passed()) {
+    // As long as there is a reader, as while the command ran: it may be `| less`.
+    while (pipe_.waiting_bytes() > 0) {
       pollfd wait{.fd = pipe_.fd(), .events = POLLOUT, .revents = 0};
-      ::poll(&wait, 1, deadline.poll_timeout_ms());
+      ::poll(&wait, 1, -1);
       pipe_.flush();
     }
     // What it started and left in the background lives on, as after ssh.

@@ -1,6 +1,7 @@
 // What mpirun and scripts read of a command on another node is all that it has written.
 #include "gyre/jobs/node/internal/shell_session.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -25,11 +26,11 @@ namespace {
 
 constexpr std::chrono::seconds kLongest{60};
 
-/// As /proc shows it: 'Z' of one that has ended and that nobody has asked for yet.
-char state_of(const std::string& pid) {
+/// Gone, or a zombie, which nobody has asked for yet.
+bool has_ended(const std::string& pid) {
   std::string text;
   std::ifstream("/proc/" + pid + "/stat") >> text >> text >> text;
-  return text.empty() ? '\0' : text.front();
+  return text.empty() || text == "Z";
 }
 
 /// Until `condition`, or the end of the connection or of all patience.
@@ -51,7 +52,8 @@ void receive_until(orders::MessagePipe& pipe, std::string& output, std::optional
   EXPECT_TRUE(condition());
 }
 
-TEST(ShellSession, a_reader_that_is_slow_gets_the_end_of_what_an_ended_command_has_written) {
+/// A reader that makes a pause as soon as the command, which writes so many bytes, has ended.
+void expect_all_after_a_pause(std::size_t bytes, std::chrono::milliseconds pause) {
   std::string name = "/tmp/gyre-session-XXXXXX";
   const std::filesystem::path folder = ::mkdtemp(name.data());
   const net::Endpoint endpoint{.kind = net::Endpoint::Kind::kUnix, .host = folder / "socket"};
@@ -66,22 +68,30 @@ TEST(ShellSession, a_reader_that_is_slow_gets_the_end_of_what_an_ended_command_h
   }
   orders::MessagePipe pipe(
       orders::connect_securely(endpoint, key, {orders::Purpose::kShell, 0}, Deadline::after(kLongest)));
-  // More than the session keeps for a reader (1 MB), by less than a pipe holds: the command ends all the same.
-  constexpr std::size_t kBytes = 1'100'000;
-  pipe.send(shell_message::kCommand, as_bytes("echo $$; exec head -c 1100000 /dev/zero"));
+  pipe.send(shell_message::kCommand, as_bytes(fmt::format("echo $$; exec head -c {} /dev/zero", bytes)));
   std::string output;
   std::optional<std::uint32_t> code;
   receive_until(pipe, output, code, [&] { return output.find('\n') != std::string::npos; });
   const std::string command = output.substr(0, output.find('\n'));
   const Deadline deadline = Deadline::after(kLongest);
-  while (state_of(command) != 'Z' && !deadline.passed()) ::poll(nullptr, 0, 5);
-  EXPECT_EQ(state_of(command), 'Z');
-  ::poll(nullptr, 0, 500);  // Longer than it waits for what an ended command's children may still write.
+  while (!has_ended(command) && !deadline.passed()) ::poll(nullptr, 0, 5);
+  EXPECT_TRUE(has_ended(command));
+  ::poll(nullptr, 0, static_cast<int>(pause.count()));
   receive_until(pipe, output, code, [&] { return code.has_value(); });
-  EXPECT_EQ(output.size(), command.size() + 1 + kBytes);
+  EXPECT_EQ(output.size(), command.size() + 1 + bytes);
   EXPECT_EQ(code, 0U);
   ::waitpid(session, nullptr, 0);
   std::filesystem::remove_all(folder);
+}
+
+TEST(ShellSession, a_reader_that_is_slow_gets_the_end_of_what_an_ended_command_has_written) {
+  // More than the session keeps for a reader (1 MB), by less than a pipe holds: the command ends all the same. The
+  // pause is longer than the session waits for what an ended command's children may still write.
+  expect_all_after_a_pause(1'100'000, std::chrono::milliseconds(500));
+}
+
+TEST(ShellSession, a_reader_may_pause_for_longer_than_an_end_takes) {
+  expect_all_after_a_pause(500'000, std::chrono::seconds(6));
 }
 
 }  // namespace
