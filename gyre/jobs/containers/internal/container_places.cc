@@ -15,6 +15,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
@@ -92,9 +93,13 @@ void show_places(pid_t process, const std::vector<BindMount>& places, const User
   const UniqueFd mounts(::open(fmt::format("/proc/{}/ns/mnt", process).c_str(), O_RDONLY | O_CLOEXEC));
   if (!mounts) throw system_error("cannot look into the container", errno);
   std::vector<Tree> trees;
-  for (const BindMount& place : places) trees.push_back(tree_of(place));
-  // What lies in another place is shown after it.
-  std::ranges::stable_sort(trees, {}, [](const Tree& tree) { return tree.target.size(); });
+  const auto length = [](const Tree& tree) { return tree.target.size(); };
+  // What lies in another place is shown after it. Clang finds something deprecated in std::stable_sort.
+  for (const BindMount& place : places) {
+    Tree tree = tree_of(place);
+    const auto behind = std::ranges::upper_bound(trees, length(tree), {}, length);
+    trees.insert(behind, std::move(tree));
+  }
   std::array<int, 2> ends;
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw system_error("cannot make a pipe", errno);
   const UniqueFd answer(ends[0]);
