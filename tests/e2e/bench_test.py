@@ -433,16 +433,17 @@ def test_a_mistyped_word_gets_a_suggestion(bench: Bench, arguments: list[str], m
 def test_jobs_tells_what_a_job_server_does_and_costs(bench: Bench, tmp_path: Path) -> None:
     rows = tmp_path / "jobs.json"
     few = ("--jobs", "6", "--nodes", "2", "--seconds", "0.1", "--followers", "10", "--idle-seconds", "0.5")
-    done = bench("jobs", *few, "--json", str(rows))
+    done = bench("jobs", *few, "--queued", "3", "--json", str(rows))
     assert done.returncode == 0, done.stderr
     (row,) = json.loads(rows.read_text())
     assert row["bench"] == "jobs"
     assert 0 < row["jobs_per_second"] < row["bound_jobs_per_second"]
     assert 0 < row["submit_us"] <= row["submit_p99_us"]
+    assert 0 < row["queued_submit_us"] <= row["queued_submit_p99_us"]
     assert row["first_output_us"] > 0
     assert row["followers"] == 10
     assert row["peak_bytes"] < 100 << 20
-    assert "6 jobs of 0.1 s, 2 nodes" in done.stdout
+    assert "6 jobs of 0.1 s, 2 nodes, 3 waiting" in done.stdout
     refused = bench("jobs", "--jobs", "0")
     assert refused.returncode == 2
     assert "--jobs is 0; 1 to" in refused.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import shutil
 import statistics
@@ -12,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ _START_SECONDS = 30
 _MOST_SECONDS_PER_JOB = 10  # Time limit of the wait for the end, beyond the duration of the jobs themselves.
 _LAST_WORDS = 2000
 _POLL_SECONDS = 0.02
+_SUBMIT_PAUSE_SECONDS = 0.02  # Between submissions while a log is followed.
 _JOBS = "/workspaces/default/experiments/bench/jobs"
 _WAITING_JOBS = "/workspaces/default/experiments/waiting/jobs"
 
@@ -74,6 +76,9 @@ class Server:
         self.process = process
         self._place = place
         self._connection = UnixConnection(place, timeout=60)
+
+    def with_connection_of_its_own(self) -> Server:
+        return Server(self.process, self._place)
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
         """The JSON of the response. BenchError for an error."""
@@ -197,7 +202,47 @@ def _fill_queue(server: Server, share: Path, jobs: int) -> None:
     server.ask("PUT", "/workspaces/default/experiments/waiting")
     _add_cluster(server, "waiting", 0, share)
     for number in range(jobs):
-        server.ask("PUT", f"{_WAITING_JOBS}/job-{number}", _job("true", cluster="waiting"))
+        _put_in_queue(server, number)
+
+
+def _put_in_queue(server: Server, number: int) -> float:
+    """Seconds of the submission."""
+    before = time.monotonic()
+    server.ask("PUT", f"{_WAITING_JOBS}/job-{number}", _job("true", cluster="waiting"))
+    return time.monotonic() - before
+
+
+@contextmanager
+def _submitting(server: Server, first: int) -> Iterator[Row]:
+    """Another process submits jobs that wait, from number `first` on; the row is complete at the end."""
+
+    def submit_until_stopped() -> None:
+        own = server.with_connection_of_its_own()
+        number = first
+        while not stop.wait(_SUBMIT_PAUSE_SECONDS):
+            mine.send(_put_in_queue(own, number))
+            number += 1
+
+    # A process, because the threads of this one wait for each other.
+    context = multiprocessing.get_context("fork")
+    stop = context.Event()
+    ours, mine = context.Pipe(duplex=False)
+    process = context.Process(target=submit_until_stopped, daemon=True)
+    process.start()
+    mine.close()
+    row: Row = {}
+    seconds = []
+    try:
+        yield row
+    finally:
+        stop.set()
+        with suppress(EOFError):
+            while True:
+                seconds.append(ours.recv())
+        process.join()
+    if process.exitcode != 0 or not seconds:
+        raise BenchError("the submissions to the queue failed; see above")
+    row |= {f"queued_{name}": figure for name, figure in _submit_row(seconds).items()}
 
 
 def _check_queue(server: Server, jobs: int) -> None:
@@ -401,7 +446,10 @@ def measure(arguments: argparse.Namespace, launcher: Launcher) -> list[Row]:
             row["bound_jobs_per_second"] = arguments.nodes / arguments.seconds if arguments.seconds else None
             row["first_output_us"] = _first_output(server)
             launcher.say(f"{arguments.followers} followers of a log")
-            row |= _followers(server, arguments.followers)
+            with ExitStack() as stack:
+                meanwhile = stack.enter_context(_submitting(server, arguments.queued)) if arguments.queued else {}
+                row |= _followers(server, arguments.followers)
+            row |= meanwhile
             row["page_us"] = _page(server)
             if arguments.queued:
                 _check_queue(server, arguments.queued)

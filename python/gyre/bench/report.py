@@ -62,6 +62,8 @@ JOBS_COLUMNS = (
     "page of 100",
     "followers",
     "delay p99",
+    "submit meanwhile",
+    "p99",
     "peak",
     "idle",
 )
@@ -190,7 +192,8 @@ def jobs_cells(row: Row) -> tuple[str, ...]:
         f"{rate / bound:.0%}" if bound else "-", f"{slurm['jobs_per_second']:.2f}" if slurm else "-",
         time_text(row["submit_us"]), time_text(row["submit_p99_us"]), time_text(slurm.get("submit_us")),
         time_text(row["first_output_us"]), time_text(slurm.get("first_output_us")), time_text(row["page_us"]),
-        str(row["followers"]), time_text(row["line_delay_p99_us"]), size_text(row["peak_bytes"]),
+        str(row["followers"]), time_text(row["line_delay_p99_us"]), time_text(row.get("queued_submit_us")),
+        time_text(row.get("queued_submit_p99_us")), size_text(row["peak_bytes"]),
         f"{row['idle_core_share']:.2%} of a core",
     )  # fmt: skip
 
