@@ -13,10 +13,12 @@
 #include <memory>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "gyre/base/bytes.h"
 #include "gyre/base/clock.h"
 #include "gyre/base/error.h"
+#include "gyre/base/pipe.h"
 #include "gyre/net/http/server.h"
 #include "gyre/page/access.h"
 #include "gyre/page/internal/run_view.h"
@@ -34,17 +36,6 @@ constexpr std::chrono::milliseconds kClosing{500};
 constexpr std::chrono::seconds kLongestStart{10};
 /// What a start that has failed says to the launcher begins so.
 constexpr std::string_view kFailure = "!";
-
-struct PipeEnds {
-  UniqueFd read_end;
-  UniqueFd write_end;
-};
-
-PipeEnds make_pipe() {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw system_error("cannot make a pipe for the page", errno);
-  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
-}
 
 /// Lines that have come whole, off a descriptor that does not block. False at its end.
 class LineReader {
@@ -179,22 +170,22 @@ std::string read_answer(const UniqueFd& from) {
 }  // namespace
 
 RunPage::RunPage(const RunPageOptions& options) : farewell_(options.farewell), remove_at_end_(options.remove_at_end) {
-  PipeEnds news = make_pipe();
-  PipeEnds answer = make_pipe();
-  for (const int end : {news.read_end.get(), news.write_end.get()}) ::fcntl(end, F_SETFL, O_NONBLOCK);
-  ::fcntl(news.write_end.get(), F_SETPIPE_SZ, kPipeBytes);  // What the system allows will do.
+  Pipe news = make_pipe("a pipe for the page");
+  Pipe answer = make_pipe("a pipe for the page");
+  for (const int end : {news.read.get(), news.write.get()}) ::fcntl(end, F_SETFL, O_NONBLOCK);
+  ::fcntl(news.write.get(), F_SETPIPE_SZ, kPipeBytes);  // What the system allows will do.
   process_ = ::fork();
   if (process_ < 0) throw system_error("cannot start a process for the page", errno);
   if (process_ == 0) {
-    news.write_end.reset();
-    answer.read_end.reset();
-    be_the_page(options, news.read_end.get(), std::move(answer.write_end));
+    news.write.reset();
+    answer.read.reset();
+    be_the_page(options, news.read.get(), std::move(answer.write));
   }
-  news_ = std::move(news.write_end);
-  unread_ = std::move(news.read_end);
-  answer.write_end.reset();
+  news_ = std::move(news.write);
+  unread_ = std::move(news.read);
+  answer.write.reset();
   try {
-    link_ = read_answer(answer.read_end);
+    link_ = read_answer(answer.read);
   } catch (const Error&) {
     news_.reset();
     ::kill(process_, SIGKILL);

@@ -21,6 +21,7 @@
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
+#include "gyre/base/pipe.h"
 #include "gyre/jobs/containers/program_files.h"
 
 namespace gyre::jobs::node {
@@ -33,12 +34,6 @@ namespace fs = std::filesystem;
 constexpr std::array kKept = {CAP_CHOWN,  CAP_DAC_OVERRIDE, CAP_FOWNER,  CAP_FSETID,           CAP_KILL,
                               CAP_SETGID, CAP_SETUID,       CAP_SETPCAP, CAP_NET_BIND_SERVICE, CAP_SYS_CHROOT,
                               CAP_SETFCAP};
-
-std::array<UniqueFd, 2> make_pipe() {
-  std::array<int, 2> ends;
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw system_error("cannot make a pipe", errno);
-  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
-}
 
 void write_map(const std::string& file, std::uint32_t root, const ContainerRoot& all) {
   const std::string map = fmt::format("0 {} 1\n1 {} {}\n", root, all.first_other, all.others);

@@ -1,6 +1,5 @@
 #include "gyre/jobs/node/detached_program.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
@@ -9,6 +8,7 @@
 #include <cerrno>
 
 #include "gyre/base/error.h"
+#include "gyre/base/pipe.h"
 #include "gyre/base/process.h"
 #include "gyre/jobs/containers/program_files.h"
 #include "gyre/jobs/node/job_environment.h"
@@ -19,17 +19,6 @@ namespace {
 
 constexpr std::chrono::seconds kLongestStart{60};
 constexpr std::size_t kMostWords = std::size_t{64} << 10;
-
-struct Pipe {
-  UniqueFd read;
-  UniqueFd write;
-};
-
-Pipe make_pipe() {
-  std::array<int, 2> ends;
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw system_error("cannot make a pipe", errno);
-  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
-}
 
 Words read_both(const UniqueFd& out, const UniqueFd& error, const std::string& program) {
   Words words;

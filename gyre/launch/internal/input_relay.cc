@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <utility>
 
 #include "gyre/base/error.h"
+#include "gyre/base/pipe.h"
 #include "gyre/launch/internal/asks_for_input.h"
 
 namespace gyre::launch {
@@ -31,10 +33,9 @@ void InputRelay::Looks::later() {
 
 InputRelay::InputRelay(int source, bool when_asked)
     : source_(source), when_asked_(when_asked), terminal_(::isatty(source) == 1) {
-  int both[2];
-  if (::pipe2(both, O_CLOEXEC) != 0) throw system_error("cannot make a pipe for a rank's stdin", errno);
-  rank_end_ = UniqueFd(both[0]);
-  our_end_ = UniqueFd(both[1]);
+  Pipe pipe = make_pipe("a pipe for a rank's stdin");
+  rank_end_ = std::move(pipe.read);
+  our_end_ = std::move(pipe.write);
   // Ours alone: a rank must find an ordinary, blocking stdin.
   ::fcntl(our_end_.get(), F_SETFL, O_NONBLOCK);
 }

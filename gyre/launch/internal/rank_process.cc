@@ -3,11 +3,11 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <utility>
 #include <vector>
 
 #include "gyre/base/error.h"
+#include "gyre/base/pipe.h"
 
 namespace gyre::launch {
 
@@ -19,10 +19,9 @@ struct RankProcess::Ends {
   static Ends make(int descriptor) {
     Ends ends;
     if (descriptor >= 0) return ends;
-    int both[2];
-    if (::pipe2(both, O_CLOEXEC) != 0) throw system_error("cannot make a rank's output pipe", errno);
-    ends.read = UniqueFd(both[0]);
-    ends.write = UniqueFd(both[1]);
+    Pipe pipe = make_pipe("a pipe for a rank's output");
+    ends.read = std::move(pipe.read);
+    ends.write = std::move(pipe.write);
     // Our end only: a rank must find an ordinary, blocking stdout.
     ::fcntl(ends.read.get(), F_SETFL, O_NONBLOCK);
     return ends;

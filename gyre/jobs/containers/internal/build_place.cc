@@ -6,7 +6,6 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <fstream>
@@ -17,6 +16,7 @@
 
 #include "gyre/base/clock.h"
 #include "gyre/base/error.h"
+#include "gyre/base/pipe.h"
 #include "gyre/jobs/containers/internal/program_run.h"
 
 namespace gyre::jobs::containers::internal {
@@ -119,15 +119,13 @@ void BuildPlace::end(const fs::path& folder) const {
 }
 
 void BuildPlace::start_guardian() {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw system_error("cannot make a pipe", errno);
-  const UniqueFd its(ends[0]);
-  guarded_ = UniqueFd(ends[1]);
+  Pipe pipe = make_pipe();
+  guarded_ = std::move(pipe.write);
   const UniqueFd nowhere(::open("/dev/null", O_WRONLY | O_CLOEXEC));
   SpawnOptions options;
   options.argv = {"/bin/sh", "-c", kGuardian, "gyre-build-guardian", runtime_.program, folder_.string()};
   options.environment = runtime_.environment;
-  options.stdin_fd = its.get();
+  options.stdin_fd = pipe.read.get();
   options.stdout_fd = options.stderr_fd = nowhere.get();
   options.own_process_group = true;
   options.folder = "/";

@@ -19,6 +19,7 @@
 
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
+#include "gyre/base/pipe.h"
 
 namespace gyre::jobs::containers::internal {
 
@@ -100,10 +101,7 @@ void show_places(pid_t process, const std::vector<BindMount>& places, const User
     const auto behind = std::ranges::upper_bound(trees, length(tree), {}, length);
     trees.insert(behind, std::move(tree));
   }
-  std::array<int, 2> ends;
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw system_error("cannot make a pipe", errno);
-  const UniqueFd answer(ends[0]);
-  UniqueFd question(ends[1]);
+  auto [answer, question] = make_pipe();
   const Entrant entrant(mounts, trees, root);
   const pid_t child = ::fork();
   if (child < 0) throw system_error("cannot fork", errno);

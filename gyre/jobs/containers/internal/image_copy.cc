@@ -13,6 +13,7 @@
 
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
+#include "gyre/base/pipe.h"
 #include "gyre/base/process.h"
 
 namespace gyre::jobs::containers::internal {
@@ -21,17 +22,6 @@ namespace {
 
 constexpr std::size_t kPart = std::size_t{256} << 10;
 constexpr std::size_t kMostWords = 4096;
-
-struct Pipe {
-  UniqueFd read;
-  UniqueFd write;
-};
-
-Pipe make_pipe() {
-  std::array<int, 2> ends;
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw system_error("cannot make a pipe", errno);
-  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
-}
 
 /// What a program says, for when it has failed.
 class Words {

@@ -11,6 +11,7 @@
 
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
+#include "gyre/base/pipe.h"
 
 namespace gyre::jobs::containers::internal {
 
@@ -18,16 +19,11 @@ namespace {
 
 constexpr std::size_t kMostBytes = std::size_t{4} << 20;
 
-struct Pipe {
-  UniqueFd ours;
-  UniqueFd its;
-};
-
-Pipe make_pipe() {
-  std::array<int, 2> ends;
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw system_error("cannot make a pipe", errno);
-  ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
-  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+/// Our end does not wait.
+Pipe make_output_pipe() {
+  Pipe pipe = make_pipe();
+  ::fcntl(pipe.read.get(), F_SETFL, O_NONBLOCK);
+  return pipe;
 }
 
 /// Reads what is there; false at its end.
@@ -47,35 +43,35 @@ bool collect(const UniqueFd& pipe, std::string& text) {
 
 ProgramOutput run_program(const std::vector<std::string>& argv, const std::vector<std::string>& environment,
                           Deadline deadline, const Interruption& interruption, const std::function<bool(pid_t)>& end) {
-  Pipe out = make_pipe();
-  Pipe error = make_pipe();
+  Pipe out = make_output_pipe();
+  Pipe error = make_output_pipe();
   SpawnOptions options;
   options.argv = argv;
   options.environment = environment;
-  options.stdout_fd = out.its.get();
-  options.stderr_fd = error.its.get();
+  options.stdout_fd = out.write.get();
+  options.stderr_fd = error.write.get();
   options.own_process_group = true;
   options.parent_death_signal = SIGKILL;
   options.folder = "/";
   Process process = Process::spawn(options);
-  out.its.reset();
-  error.its.reset();
+  out.write.reset();
+  error.write.reset();
   ProgramOutput result;
   constexpr int kPauseMs = 100;
   for (bool ending = false;;) {
-    std::array<pollfd, 4> waits = {{{out.ours.get(), POLLIN, 0},
-                                    {error.ours.get(), POLLIN, 0},
+    std::array<pollfd, 4> waits = {{{out.read.get(), POLLIN, 0},
+                                    {error.read.get(), POLLIN, 0},
                                     {process.pidfd(), POLLIN, 0},
                                     {interruption.wake_fd, POLLIN, 0}}};
     if (::poll(waits.data(), waits.size(), ending ? kPauseMs : deadline.poll_timeout_ms()) < 0 && errno != EINTR) {
       throw system_error("poll", errno);
     }
-    if (out.ours && !collect(out.ours, result.out)) out.ours.reset();
-    if (error.ours && !collect(error.ours, result.error)) error.ours.reset();
+    if (out.read && !collect(out.read, result.out)) out.read.reset();
+    if (error.read && !collect(error.read, result.error)) error.read.reset();
     if (const auto status = process.exit_status()) {
       // All that it has said itself is in the pipes.
-      if (out.ours) collect(out.ours, result.out);
-      if (error.ours) collect(error.ours, result.error);
+      if (out.read) collect(out.read, result.out);
+      if (error.read) collect(error.read, result.error);
       result.status = *status;
       process.reap();
       return result;

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "gyre/base/error.h"
+#include "gyre/base/pipe.h"
 #include "gyre/cli/table.h"
 #include "gyre/jobs/node/container_holder.h"
 #include "gyre/jobs/node/internal/attempt_program.h"
@@ -38,10 +39,9 @@ AttemptChild::Ends AttemptChild::make_channel() {
 }
 
 AttemptChild::Ends AttemptChild::make_pipe() {
-  std::array<int, 2> ends;
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw system_error("cannot make a pipe", errno);
-  ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
-  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+  Pipe pipe = gyre::make_pipe();
+  ::fcntl(pipe.read.get(), F_SETFL, O_NONBLOCK);
+  return {std::move(pipe.read), std::move(pipe.write)};
 }
 
 std::unique_ptr<Process> AttemptChild::start(const AttemptTask& task, const std::optional<UserId>& account,

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "gyre/base/error.h"
+#include "gyre/base/pipe.h"
 #include "gyre/base/process.h"
 #include "gyre/jobs/node/internal/launch_specification.h"
 
@@ -28,17 +29,6 @@ using orders::TerminalSize;
 namespace {
 
 constexpr int kCannotRun = 126;
-
-struct CommandPipe {
-  UniqueFd read;
-  UniqueFd write;
-};
-
-CommandPipe make_command_pipe() {
-  std::array<int, 2> ends;
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw system_error("cannot make a pipe", errno);
-  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
-}
 
 void make_nonblocking(const UniqueFd& fd) { ::fcntl(fd.get(), F_SETFL, ::fcntl(fd.get(), F_GETFL) | O_NONBLOCK); }
 
@@ -105,9 +95,9 @@ SessionProcess::SessionProcess(const CommandRequest& request, std::vector<std::s
     start(words, file, std::move(environment), {end, end, end}, end);
     return;
   }
-  CommandPipe input = make_command_pipe();
-  CommandPipe output = make_command_pipe();
-  CommandPipe errors = make_command_pipe();
+  Pipe input = make_pipe();
+  Pipe output = make_pipe();
+  Pipe errors = make_pipe();
   ends_ = {std::move(input.write), std::move(output.read), std::move(errors.read)};
   for (const UniqueFd* end : {&ends_.input, &ends_.output, &ends_.errors}) make_nonblocking(*end);
   start(words, file, std::move(environment), {input.read.get(), output.write.get(), errors.write.get()}, -1);

@@ -14,6 +14,7 @@
 
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
+#include "gyre/base/pipe.h"
 #include "gyre/base/process.h"
 #include "gyre/jobs/node/internal/launch_specification.h"
 #include "gyre/jobs/orders/secure_connection.h"
@@ -31,17 +32,6 @@ constexpr std::size_t kMostOutputBytes = std::size_t{1} << 20;  // On the way; t
 constexpr std::size_t kMostInputBytes = std::size_t{64} << 20;  // That the command does not read.
 constexpr std::chrono::milliseconds kLastWords{200};            // A daemon left behind may hold the pipes for ever.
 constexpr std::chrono::seconds kFarewell{5};
-
-struct Pipe {
-  UniqueFd read;
-  UniqueFd write;
-};
-
-Pipe make_pipe() {
-  std::array<int, 2> ends;
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw system_error("cannot make a pipe", errno);
-  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
-}
 
 class Session {
  public:

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "gyre/base/error.h"
+#include "gyre/base/pipe.h"
 
 namespace gyre::launch {
 
@@ -20,11 +21,10 @@ constexpr std::string_view kFirstWords = "gyre-agent ";
 constexpr std::array<Stream, kStreams> kBothStreams = {Stream::kStdout, Stream::kStderr};
 
 /// Ours does not wait, the agent's does.
-std::array<UniqueFd, 2> make_pipe(bool we_read) {
-  int both[2];
-  if (::pipe2(both, O_CLOEXEC) != 0) throw system_error("cannot make a pipe to an agent", errno);
-  ::fcntl(both[we_read ? 0 : 1], F_SETFL, O_NONBLOCK);
-  return {UniqueFd(both[0]), UniqueFd(both[1])};
+Pipe make_agent_pipe(bool we_read) {
+  Pipe pipe = make_pipe("a pipe to an agent");
+  ::fcntl((we_read ? pipe.read : pipe.write).get(), F_SETFL, O_NONBLOCK);
+  return pipe;
 }
 
 /// Of "gyre-agent 4711 4712".
@@ -47,9 +47,9 @@ std::string_view stripped(std::string_view line) {
 }  // namespace
 
 void RemoteAgent::start(const std::vector<std::string>& command, const std::vector<std::string>& environment) {
-  auto [stdin_theirs, stdin_ours] = make_pipe(false);
-  auto [stdout_ours, stdout_theirs] = make_pipe(true);
-  auto [stderr_ours, stderr_theirs] = make_pipe(true);
+  auto [stdin_theirs, stdin_ours] = make_agent_pipe(false);
+  auto [stdout_ours, stdout_theirs] = make_agent_pipe(true);
+  auto [stderr_ours, stderr_theirs] = make_agent_pipe(true);
   SpawnOptions options;
   options.argv = command;
   options.environment = environment;

@@ -1,22 +1,22 @@
 #include "gyre/jobs/drivers/local/internal/gpu_search.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <csignal>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "gyre/base/clock.h"
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
 #include "gyre/base/gpus.h"
 #include "gyre/base/parse.h"
+#include "gyre/base/pipe.h"
 #include "gyre/base/process.h"
 #include "gyre/jobs/node/job_environment.h"
 
@@ -84,16 +84,15 @@ FoundGpus ask_program(const node::Variables& environment, std::chrono::milliseco
   const auto problem = [](const std::string& what) {
     return FoundGpus{.problem = fmt::format("{} {}", kProgram, what)};
   };
-  std::array<int, 2> ends;
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw system_error("cannot make a pipe", errno);
+  Pipe pipe = make_pipe();
   SpawnOptions options;
   options.argv = {kProgram, "--query-gpu=index,uuid", "--format=csv,noheader"};
   options.environment = node::as_entries(environment);
-  options.stdout_fd = ends[1];
-  options.stderr_fd = ends[1];
+  options.stdout_fd = pipe.write.get();
+  options.stderr_fd = pipe.write.get();
   options.own_process_group = true;
   options.folder = "/";
-  const Answer answer = answer_of(options, UniqueFd(ends[0]), UniqueFd(ends[1]), Deadline::after(limit));
+  const Answer answer = answer_of(options, std::move(pipe.read), std::move(pipe.write), Deadline::after(limit));
   if (!answer.status) {
     return problem(fmt::format("has not ended within {:g} s", std::chrono::duration<double>(limit).count()));
   }

@@ -1,6 +1,5 @@
 #include "gyre/jobs/drivers/slurm/internal/commands.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <poll.h>
@@ -14,6 +13,7 @@
 
 #include "gyre/base/clock.h"
 #include "gyre/base/error.h"
+#include "gyre/base/pipe.h"
 #include "gyre/base/process.h"
 #include "gyre/jobs/node/job_environment.h"
 
@@ -35,17 +35,6 @@ constexpr std::array<std::string_view, 7> kTemporary = {"Unable to contact slurm
                                                         "temporarily unable to accept job",
                                                         "Transport endpoint is",
                                                         "Slurm backup controller in standby"};
-
-struct Pipe {
-  UniqueFd read;
-  UniqueFd write;
-};
-
-Pipe make_pipe() {
-  std::array<int, 2> ends;
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw system_error("cannot make a pipe", errno);
-  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
-}
 
 /// Until both have ended; false when the deadline comes first.
 bool read_all(std::array<pollfd, 2> ends, std::array<std::string, 2>& texts, Deadline deadline) {
