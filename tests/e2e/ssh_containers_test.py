@@ -117,14 +117,7 @@ def lab(gyre: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 def write_cluster(hosts: SshCluster, server: JobServer, mounts: dict[str, str]) -> Path:
     settings = {
         "driver": "ssh",
-        "driverOptions": {
-            "hosts": ", ".join(hosts.names),
-            "host_keys": ", ".join(f"{name} {hosts.fingerprint(name)}" for name in hosts.names),
-            "ssh_config": str(hosts.config),
-            "node_folder": str(hosts.folder / "local"),
-            "address": "127.0.0.1",
-            "lease_seconds": "5",
-        },
+        "driverOptions": hosts.driver_options(),
         "mounts": {"external": str(server.share), **mounts},
     }
     file = server.tmp_path / "cluster.json"

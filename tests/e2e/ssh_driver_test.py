@@ -50,18 +50,9 @@ def server(gyre: Path, hosts: SshCluster, tmp_path_factory: pytest.TempPathFacto
 
 
 def write_cluster(hosts: SshCluster, server: JobServer, **options: str) -> Path:
-    keys = ", ".join(f"{name} {hosts.fingerprint(name)}" for name in hosts.names)
     settings = {
         "driver": "ssh",
-        "driverOptions": {
-            "hosts": ", ".join(hosts.names),
-            "host_keys": keys,
-            "ssh_config": str(hosts.config),
-            "node_folder": str(hosts.folder / "local"),
-            "address": "127.0.0.1",
-            "lease_seconds": "5",
-            **options,
-        },
+        "driverOptions": hosts.driver_options(**options),
         "mounts": {"external": str(server.share)},
         "containers": "host",
     }
@@ -79,10 +70,9 @@ def suite() -> Path:
 @pytest.mark.parametrize("name", FROM_THE_SUITE)
 def test_the_suite_of_all_drivers(hosts: SshCluster, name: str) -> None:
     """What connections and restarts could break; the program has the whole suite."""
-    keys = ", ".join(f"{host} {hosts.fingerprint(host)}" for host in hosts.names)
     done = subprocess.run(
         [suite(), f"--gtest_filter=*.{name}"],
-        env={**os.environ, "GYRE_TEST_SSH": str(hosts.folder), "GYRE_TEST_SSH_KEYS": keys},
+        env={**os.environ, "GYRE_TEST_SSH": str(hosts.folder), "GYRE_TEST_SSH_KEYS": hosts.host_keys()},
         capture_output=True,
         text=True,
         timeout=240,

@@ -50,18 +50,9 @@ def server(gyre: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job
 
 def create(server: JobServer, hosts: SshCluster, name: str, /, **options: str) -> subprocess.CompletedProcess[str]:
     """`gyre cluster create`; options in place of those that are right."""
-    keys = ", ".join(f"{host} {hosts.fingerprint(host)}" for host in hosts.names)
-    right = {
-        "hosts": ", ".join(hosts.names),
-        "host_keys": keys,
-        "ssh_config": str(hosts.config),
-        "node_folder": str(hosts.folder / "local"),
-        "address": "127.0.0.1",
-        "lease_seconds": "5",
-    }
     settings = {
         "driver": "ssh",
-        "driverOptions": {**right, **options},
+        "driverOptions": hosts.driver_options(**options),
         "mounts": {"external": str(server.share)},
         "containers": "host",
     }

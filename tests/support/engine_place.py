@@ -98,8 +98,7 @@ def place_on(engine: str, contained: bool, gyre: Path, tmp_path: Path, programs:
         if engine == "ssh":
             variables = {"GYRE_CONTAINERS": str(storage.folder)}
             hosts = stack.enter_context(ssh_cluster(folder / "engine", 2, variables))
-            keys = ", ".join(f"{name} {hosts.fingerprint(name)}" for name in hosts.names)
-            options |= {"hosts": ", ".join(hosts.names), "host_keys": keys, "ssh_config": str(hosts.config)}
+            options = hosts.driver_options(**options)
         if engine == "slurm":
             (folder / "engine").mkdir()
             environment = stack.enter_context(slurm_cluster(folder / "engine", nodes=2))

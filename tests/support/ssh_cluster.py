@@ -44,6 +44,22 @@ class SshCluster:
         listed = subprocess.run(["ssh-keygen", "-l", "-f", str(key)], check=True, capture_output=True, text=True)
         return listed.stdout.split()[1]
 
+    def host_keys(self) -> str:
+        """As `driverOptions.host_keys` has them."""
+        return ", ".join(f"{name} {self.fingerprint(name)}" for name in self.names)
+
+    def driver_options(self, **options: str) -> dict[str, str]:
+        """Of a cluster of these hosts; `options` in place of those that are right, or next to them."""
+        right = {
+            "hosts": ", ".join(self.names),
+            "host_keys": self.host_keys(),
+            "ssh_config": str(self.config),
+            "node_folder": str(self.folder / "local"),
+            "address": "127.0.0.1",
+            "lease_seconds": "5",
+        }
+        return {**right, **options}
+
     def make_host_key(self, name: str) -> None:
         key = self.folder / f"host-{name}"
         for file in (key, key.with_suffix(".pub")):
