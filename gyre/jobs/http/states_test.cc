@@ -155,7 +155,7 @@ std::vector<Ending> endings() {
        0,
        "",
        "",
-       {"stdout-wk-0.txt", "stderr-wk-0.txt", "execution.log"}},
+       {"stdout-wk-0.txt", "stderr-wk-0.txt", "execution.log", "gyre-1-0.metrics"}},
       {"caffe2", 2, R"("caffe2Settings": {)" + python + "}", "", "succeeded", 0, "", "", of_ranks},
       {"pytorch", 1, R"("pyTorchSettings": {)" + python + "}", "", "succeeded", 0, "", "", of_rank},
   };

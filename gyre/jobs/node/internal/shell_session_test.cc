@@ -61,6 +61,8 @@ void expect_all_after_a_pause(std::size_t bytes, std::chrono::milliseconds pause
   const net::JobKey key = orders::key_from_hex(std::string(64, '7'));
   const pid_t session = ::fork();
   if (session == 0) {
+    pollfd client{.fd = listener.get(), .events = POLLIN, .revents = 0};  // The listener itself does not wait.
+    ::poll(&client, 1, -1);
     UniqueFd connection(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     const int small = 4096;
     ::setsockopt(connection.get(), SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
