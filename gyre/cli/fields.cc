@@ -15,7 +15,7 @@ namespace gyre::cli {
 namespace {
 
 constexpr int kBetween = 2;
-/// With less room than this beside the names, values stand below them.
+/// With less room than this next to the names, values stand below them.
 constexpr int kNarrowest = 24;
 
 std::vector<std::string> lines_in(std::string_view text) {

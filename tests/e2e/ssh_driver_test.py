@@ -43,22 +43,12 @@ def server(gyre: Path, hosts: SshCluster, tmp_path_factory: pytest.TempPathFacto
     server = JobServer(gyre, tmp_path_factory.mktemp("server"))
     try:
         server.start()
-        server.ok("cluster", "create", "lab", "-f", str(write_cluster(hosts, server)), "--target", "2")
+        server.ok(
+            "cluster", "create", "lab", "-f", str(hosts.write_cluster(server.tmp_path, server.share)), "--target", "2"
+        )
         yield server
     finally:
         server.close()
-
-
-def write_cluster(hosts: SshCluster, server: JobServer, **options: str) -> Path:
-    settings = {
-        "driver": "ssh",
-        "driverOptions": hosts.driver_options(**options),
-        "mounts": {"external": str(server.share)},
-        "containers": "host",
-    }
-    file = server.tmp_path / "cluster.json"
-    file.write_text(json.dumps({"properties": {"gyreSettings": settings}}))
-    return file
 
 
 def suite() -> Path:
@@ -168,7 +158,7 @@ def test_a_cluster_needs_confirmed_keys_and_shows_them(hosts: SshCluster, server
 
 def test_a_host_whose_key_has_changed_is_refused(hosts: SshCluster, server: JobServer) -> None:
     """At the creation of a cluster, and by a job of one that was created before."""
-    file = write_cluster(hosts, server)
+    file = hosts.write_cluster(server.tmp_path, server.share)
     cluster = json.loads(file.read_text())
     before = hosts.fingerprint("h1")
     hosts.stop("h1")

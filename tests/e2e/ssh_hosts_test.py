@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -50,14 +49,7 @@ def server(gyre: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job
 
 def create(server: JobServer, hosts: SshCluster, name: str, /, **options: str) -> subprocess.CompletedProcess[str]:
     """`gyre cluster create`; options in place of those that are right."""
-    settings = {
-        "driver": "ssh",
-        "driverOptions": hosts.driver_options(**options),
-        "mounts": {"external": str(server.share)},
-        "containers": "host",
-    }
-    file = server.tmp_path / "cluster.json"
-    file.write_text(json.dumps({"properties": {"gyreSettings": settings}}))
+    file = hosts.write_cluster(server.tmp_path, server.share, **options)
     return server.verb("cluster", "create", name, "-f", str(file), "--target", "2")
 
 
@@ -130,7 +122,7 @@ def test_two_names_of_one_host_are_refused(hosts: SshCluster, server: JobServer)
 
 
 def test_a_login_that_hosts_refuse_is_said_for_each_of_them(hosts: SshCluster, server: JobServer) -> None:
-    """Whoever makes the cluster can mend it; the user whose job is the first cannot."""
+    """The person who makes the cluster can repair it; the user of its first job cannot."""
     key = hosts.folder / "stranger"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
     config = hosts.folder / "ssh_config_stranger"

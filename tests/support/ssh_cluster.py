@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import getpass
+import json
 import os
 import shutil
 import subprocess
@@ -59,6 +60,18 @@ class SshCluster:
             "lease_seconds": "5",
         }
         return {**right, **options}
+
+    def write_cluster(self, folder: Path, share: Path, **options: str) -> Path:
+        """A file for `gyre cluster create`, with jobs that run on the hosts themselves."""
+        settings = {
+            "driver": "ssh",
+            "driverOptions": self.driver_options(**options),
+            "mounts": {"external": str(share)},
+            "containers": "host",
+        }
+        file = folder / "cluster.json"
+        file.write_text(json.dumps({"properties": {"gyreSettings": settings}}))
+        return file
 
     def make_host_key(self, name: str) -> None:
         key = self.folder / f"host-{name}"

@@ -11,7 +11,8 @@
 // runs there, it becomes a root that is the job's account outside.
 namespace gyre::jobs::node {
 
-/// Who is root in the container, outside, and the others: accounts 1 to `others` there are those from `first_other` on.
+/// The account outside that is root in the container, and the others: accounts 1 to `others` there are those from
+/// `first_other` on.
 struct ContainerRoot {
   std::uint32_t user = 0;
   std::uint32_t group = 0;

@@ -1,4 +1,4 @@
-// Who is root in a container of docker's: a number that is read wrongly is somebody else's files.
+// The root of a docker container: a number that is read wrongly gives it somebody else's files.
 #include "gyre/jobs/node/container_root.h"
 
 #include <gtest/gtest.h>

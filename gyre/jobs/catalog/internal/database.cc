@@ -145,7 +145,7 @@ void Database::shorten_log() {
   if (depth_ > 0 || pages_in_log_ < kLongLogPages) return;
   int left = 0;
   int written = 0;
-  // Not now is no failure: a reader needs the log as it is, or the disk is full, which the next change will say.
+  // A refusal is not a failure: a reader needs the log as it is, or the disk is full, which the next change will say.
   if (sqlite3_wal_checkpoint_v2(handle_, nullptr, SQLITE_CHECKPOINT_PASSIVE, &left, &written) == SQLITE_OK) {
     pages_in_log_ = left - written;
   }
