@@ -12,33 +12,14 @@
 #include "gyre/base/error.h"
 #include "gyre/base/random.h"
 #include "gyre/net/http/error.h"
+#include "gyre/net/http/internal/file_bytes.h"
 #include "gyre/net/http/range.h"
 
 namespace gyre::net::http {
 namespace {
 
-/// How long a follower waits before it looks at a file again: doubled while nothing comes.
-constexpr std::chrono::milliseconds kShortestPauseAtEnd{50};
-constexpr std::chrono::milliseconds kLongestPauseAtEnd{800};
-
-struct stat status_of(const UniqueFd& file) {
-  struct stat status{};
-  if (::fstat(file.get(), &status) != 0) throw system_error("looking at a file", errno);
-  return status;
-}
-
-/// What the file has at `offset`, at most `most` bytes; empty at its end.
-std::string read_at(const UniqueFd& file, std::uint64_t offset, std::size_t most) {
-  std::string bytes(most, '\0');
-  ssize_t count = 0;
-  do {
-    count = ::pread(file.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
-  } while (count < 0 && errno == EINTR);
-  if (count < 0) throw system_error("reading a file", errno);
-  bytes.resize(static_cast<std::size_t>(count));
-  if (bytes.size() < most) bytes.shrink_to_fit();  // A follower keeps it until there is more.
-  return bytes;
-}
+using internal::read_at;
+using internal::status_of;
 
 /// Ranges of a file, each with what stands before it, and what stands after the last one.
 class FileRanges : public BodySource {
@@ -87,36 +68,6 @@ class FileRanges : public BodySource {
   std::size_t part_ = 0;
   bool separated_ = false;  // What stands before the current part is sent.
   std::uint64_t sent_ = 0;  // Of the current part's range.
-};
-
-class FollowedFile : public BodySource {
- public:
-  FollowedFile(UniqueFd file, std::uint64_t offset, WriterEnded ended)
-      : file_(std::move(file)), offset_(offset), ended_(std::move(ended)) {}
-
-  Piece read(std::size_t most_bytes) override {
-    Piece piece{.bytes = read_at(file_, offset_, most_bytes), .wait = pause_};
-    const bool ended = piece.bytes.empty() && ended_();
-    // What was written since that read, before the end, is sure to be there now.
-    if (ended) piece.bytes = read_at(file_, offset_, most_bytes);
-    offset_ += piece.bytes.size();
-    if (!piece.bytes.empty()) {
-      pause_ = kShortestPauseAtEnd;
-      return piece;
-    }
-    if (static_cast<std::uint64_t>(status_of(file_).st_size) < offset_) {
-      throw Error(ErrorCode::kIo, "the file became shorter while it was followed");
-    }
-    piece.end = ended;
-    pause_ = std::min(pause_ * 2, kLongestPauseAtEnd);
-    return piece;
-  }
-
- private:
-  UniqueFd file_;
-  std::uint64_t offset_;
-  WriterEnded ended_;
-  std::chrono::milliseconds pause_ = kShortestPauseAtEnd;
 };
 
 std::string entity_tag(const struct stat& status) {
@@ -191,10 +142,6 @@ Response file_response(const Request& request, UniqueFd file, std::string_view c
   response.headers.set("Content-Range", content_range(ranges.front(), size));
   send(response, std::move(file), {{"", ranges.front()}});
   return response;
-}
-
-std::shared_ptr<BodySource> follow_file(UniqueFd file, std::uint64_t offset, WriterEnded ended) {
-  return std::make_shared<FollowedFile>(std::move(file), offset, std::move(ended));
 }
 
 }  // namespace gyre::net::http

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <string_view>
 
 #include "gyre/base/file.h"
@@ -13,13 +12,5 @@ namespace gyre::net::http {
 /// file's inode, size and modification time. HttpError(416) for ranges that cannot be served; HttpError(404) for
 /// anything but a regular file. A file that shrinks while it is sent ends the connection.
 Response file_response(const Request& request, UniqueFd file, std::string_view content_type);
-
-/// Whether the writer of a followed file has ended: it writes nothing more.
-using WriterEnded = std::function<bool()>;
-
-/// Sends a file from byte `offset` on and then what is appended, until `ended()` holds and the last byte is sent. Asks
-/// for both often while bytes come and less often while none do; `ended` runs on the pool's threads. Give it to a
-/// Response as its source. A file that shrinks below what was sent ends the connection.
-std::shared_ptr<BodySource> follow_file(UniqueFd file, std::uint64_t offset, WriterEnded ended);
 
 }  // namespace gyre::net::http

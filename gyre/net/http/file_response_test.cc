@@ -5,10 +5,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <filesystem>
 #include <fstream>
-#include <thread>
 
 #include "gyre/net/http/error.h"
 #include "gyre/net/http/test_support.h"
@@ -26,11 +24,6 @@ class FileResponse : public testing::Test {
     Router router;
     router.add({.method = Method::kGet, .pattern = "/file", .handler = [this](Request& request) {
                   return file_response(request, open(), "text/plain; charset=utf-8");
-                }});
-    router.add({.method = Method::kGet, .pattern = "/follow", .handler = [this](Request&) {
-                  Response response;
-                  response.source = follow_file(open(), 2, [this] { return ended_.load(); });
-                  return response;
                 }});
     server_ = std::make_unique<Server>(loopback_options(), std::move(router));
     client_ = std::make_unique<RawClient>(server_->endpoints()[0]);
@@ -54,18 +47,9 @@ class FileResponse : public testing::Test {
   }
 
   std::filesystem::path directory_;
-  std::atomic<bool> ended_ = false;
   std::unique_ptr<Server> server_;
   std::unique_ptr<RawClient> client_;
 };
-
-TEST_F(FileResponse, a_follower_that_waits_keeps_no_memory) {
-  const auto source = follow_file(open(), 0, [] { return false; });
-  const BodySource::Piece all = source->read(1 << 16);
-  EXPECT_FALSE(all.bytes.empty());
-  EXPECT_EQ(all.bytes.capacity(), std::string(all.bytes.data(), all.bytes.size()).capacity());
-  EXPECT_EQ(source->read(1 << 16).bytes.capacity(), std::string().capacity());
-}
 
 TEST_F(FileResponse, the_whole_file_comes_with_its_length) {
   const std::string response = ask("");
@@ -139,42 +123,6 @@ TEST_F(FileResponse, a_tag_saves_and_protects_a_download) {
   const std::string changed = ask("If-Range: " + tag + "\r\nRange: bytes=0-1\r\n");
   EXPECT_EQ(status_of(changed), "200");
   EXPECT_EQ(body_of(changed), "0123456789more");
-}
-
-TEST_F(FileResponse, a_followed_file_comes_to_its_last_byte) {
-  client_->write(get("/follow"));
-  client_->read_until("23456789");
-  for (int i = 0; i < 20; ++i) {
-    append("line " + std::to_string(i) + "\n");
-    client_->read_until("line " + std::to_string(i) + "\n");
-  }
-  append("the last line, without an end");
-  ended_ = true;
-  EXPECT_NE(client_->read_until("\r\n0\r\n\r\n").find("the last line, without an end"), std::string::npos);
-}
-
-TEST_F(FileResponse, nothing_written_just_before_the_end_is_lost) {
-  // The writer ends at any moment of the follower's: what it wrote before has to come all the same.
-  for (int round = 0; round < 50; ++round) {
-    write("01");
-    ended_ = false;
-    client_->write(get("/follow"));
-    client_->read_until("\r\n\r\n");
-    std::thread writer([this, round] {
-      std::this_thread::sleep_for(std::chrono::microseconds(2'000 * round));
-      append("last");
-      ended_ = true;
-    });
-    EXPECT_EQ(client_->read_until("0\r\n\r\n"), "4\r\nlast\r\n0\r\n\r\n") << round;
-    writer.join();
-  }
-}
-
-TEST_F(FileResponse, a_file_that_shrinks_cuts_the_response_off) {
-  client_->write(get("/follow"));
-  client_->read_until("23456789");
-  write("0");
-  EXPECT_EQ(client_->read_all().find("0\r\n\r\n"), std::string::npos);
 }
 
 TEST_F(FileResponse, only_regular_files_are_served) {

@@ -99,6 +99,13 @@ class BodySource {
   /// complete, which the client notices.
   virtual Piece read(std::size_t most_bytes) = 0;
 
+  /// Asked before each read(), which is not called where this gives a piece. On the server's own thread: it must
+  /// neither wait nor read files.
+  virtual std::optional<Piece> read_at_hand(std::size_t most_bytes) {
+    static_cast<void>(most_bytes);
+    return std::nullopt;
+  }
+
   /// Called once, before the first read(). `wake` makes the server ask again at once. It may be called by any thread,
   /// at any time, also after the source and the server are gone.
   virtual void set_wake(std::function<void()> wake) { static_cast<void>(wake); }  // NOLINT(performance-*)

@@ -6,14 +6,16 @@ import argparse
 import json
 import multiprocessing
 import os
+import selectors
 import shutil
+import socket
 import statistics
 import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ _MOST_SECONDS_PER_JOB = 10  # Time limit of the wait for the end, beyond the dur
 _LAST_WORDS = 2000
 _POLL_SECONDS = 0.02
 _SUBMIT_PAUSE_SECONDS = 0.02  # Between submissions while a log is followed.
+_MOST_FOLLOWING_SECONDS = 120
 _JOBS = "/workspaces/default/experiments/bench/jobs"
 _WAITING_JOBS = "/workspaces/default/experiments/waiting/jobs"
 
@@ -99,6 +102,13 @@ class Server:
                 raise BenchError(f"GET {path}: {answer.status} {answer.read().decode(errors='replace')}")
             while piece := answer.read1(65536):
                 yield piece, time.monotonic()
+
+    def follow_without_waiting(self, path: str) -> _Follower:
+        connection = UnixConnection(self._place, timeout=60)
+        connection.connect()
+        authorization = f"Authorization: Bearer {self._place.token}\r\n" if self._place.token else ""
+        connection.sock.sendall(f"GET {path}?follow=true HTTP/1.0\r\nHost: localhost\r\n{authorization}\r\n".encode())
+        return _Follower(connection.sock)
 
     def processor_seconds(self) -> float:
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
@@ -327,39 +337,54 @@ def _followers(server: Server, count: int, lines: int = 50) -> Row:
             return False
 
     _wait(is_there, 60, "the log to appear")
-    delays: list[float] = []
-    complete: list[bool] = []
-    failures: list[Exception] = []
     offset = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
-
-    def follow() -> None:
-        try:
-            follow_to_the_end()
-        except (BenchError, OSError) as failure:
-            failures.append(failure)
-
-    def follow_to_the_end() -> None:
-        text = b""
-        own = []
-        first = True
-        for piece, when in server.follow(path):
-            text += piece
-            if not first and piece.endswith(b"\n"):  # The first piece holds what was written before.
-                own.append(when + offset - float(piece.split()[-1]))
-            first = False
-        complete.append([words.split()[0] for words in text.splitlines()] == [b"%d" % i for i in range(1, lines + 1)])
-        delays.extend(own)
-
-    threads = [threading.Thread(target=follow) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    if failures:
-        raise BenchError(f"{len(failures)} of {count} followers failed: {failures[0]}")
-    if complete != [True] * count:
-        raise BenchError(f"{complete.count(True)} of {count} followers got every line")
+    followers = [server.follow_without_waiting(path) for _ in range(count)]
+    try:
+        delays = _read_to_the_end(followers, offset)
+    finally:
+        for follower in followers:
+            follower.socket.close()
+    wanted = [b"%d" % number for number in range(1, lines + 1)]
+    complete = sum([words.split()[0] for words in follower.log().splitlines()] == wanted for follower in followers)
+    if complete != count:
+        raise BenchError(f"{complete} of {count} followers got every line; one got {followers[0].received[:500]!r}")
     return {"followers": count, "line_delay_p99_us": sorted(delays)[len(delays) * 99 // 100] * 1e6 if delays else None}
+
+
+@dataclass
+class _Follower:
+    """A client's end of a log. Its bytes follow the answer's head as they are: it asks in HTTP/1.0, without chunks."""
+
+    socket: socket.socket
+    received: bytes = b""
+
+    def log(self) -> bytes:
+        return self.received.partition(b"\r\n\r\n")[2]
+
+
+def _read_to_the_end(followers: Sequence[_Follower], offset: float) -> list[float]:
+    """Seconds from the writing of each line, whose last word is that time less `offset`, to its arrival at each.
+
+    In one thread: a thousand would wait for each other, and what they take of the processors is not the server's.
+    """
+    delays: list[float] = []
+    with selectors.DefaultSelector() as selector:
+        for follower in followers:
+            selector.register(follower.socket, selectors.EVENT_READ, follower)
+        deadline = time.monotonic() + _MOST_FOLLOWING_SECONDS
+        while selector.get_map():
+            for key, _ in selector.select(max(0.0, deadline - time.monotonic())):
+                follower = key.data
+                piece = follower.socket.recv(65536)
+                now = time.monotonic()
+                if not piece:
+                    selector.unregister(follower.socket)
+                elif follower.log() and piece.endswith(b"\n"):  # Its first piece holds what was written before.
+                    delays.append(now + offset - float(piece.split()[-1]))
+                follower.received += piece
+            if time.monotonic() > deadline:
+                raise BenchError(f"{len(selector.get_map())} followers still wait for the end of the log")
+    return delays
 
 
 def _page(server: Server, turns: int = 11) -> float:

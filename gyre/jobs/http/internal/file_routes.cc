@@ -9,6 +9,7 @@
 #include "gyre/jobs/http/internal/file_listing.h"
 #include "gyre/jobs/http/internal/requests.h"
 #include "gyre/net/http/file_response.h"
+#include "gyre/net/http/followed_files.h"
 
 namespace gyre::jobs::http::internal {
 namespace {
@@ -100,8 +101,8 @@ std::string_view content_type_of(std::string_view path) {
   return "application/octet-stream";
 }
 
-Response follow(const std::shared_ptr<service::JobService>& service, const resources::JobName& job,
-                const Request& request, UniqueFd file, std::string_view content_type) {
+Response follow(const std::shared_ptr<service::JobService>& service, net::http::FollowedFiles& followed,
+                const resources::JobName& job, const Request& request, UniqueFd file, std::string_view content_type) {
   struct stat status{};
   if (::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
     throw HttpError(404, "NotAFile", "only regular files can be followed");
@@ -114,7 +115,8 @@ Response follow(const std::shared_ptr<service::JobService>& service, const resou
   }
   Response response;
   response.headers = {{"Content-Type", std::string(content_type)}, {"Cache-Control", "no-store"}};
-  response.source = net::http::follow_file(std::move(file), offset, [service, job] {
+  const std::string writer = fmt::format("{}/{}/{}", job.workspace, job.experiment, job.job);
+  response.source = followed.follow(std::move(file), offset, writer, [service, job] {
     try {
       return service->files_are_complete(job);
     } catch (const Error& error) {
@@ -126,7 +128,8 @@ Response follow(const std::shared_ptr<service::JobService>& service, const resou
   return response;
 }
 
-Response get_file(const std::shared_ptr<service::JobService>& service, const Request& request) {
+Response get_file(const std::shared_ptr<service::JobService>& service, net::http::FollowedFiles& followed,
+                  const Request& request) {
   const resources::JobName job = job_in(request);
   const std::string& path = request.parameter("path");
   const bool follows = flag_in(request, "follow");
@@ -134,7 +137,7 @@ Response get_file(const std::shared_ptr<service::JobService>& service, const Req
     throw HttpError(400, "InvalidParameter", "'offset' goes with follow=true; otherwise send a Range header", "offset");
   }
   UniqueFd file = open_beneath(open_output(*service, job, request.parameter("output")), path);
-  if (follows) return follow(service, job, request, std::move(file), content_type_of(path));
+  if (follows) return follow(service, followed, job, request, std::move(file), content_type_of(path));
   return net::http::file_response(request, std::move(file), content_type_of(path));
 }
 
@@ -148,7 +151,8 @@ void add_file_routes(Router& router, const Interface& interface) {
       [](Route& route) { route.query = {"outputdirectoryid", "directory", "maxresults", "after"}; });
   add_in_workspace(
       router, interface, Method::kGet, files + "/{output}/{path...}",
-      [service = interface.service](Request& request, const resources::User&) { return get_file(service, request); },
+      [service = interface.service, followed = std::make_shared<net::http::FollowedFiles>()](
+          Request& request, const resources::User&) { return get_file(service, *followed, request); },
       [](Route& route) { route.query = {"follow", "offset"}; });
 }
 

@@ -146,6 +146,7 @@ asio::awaitable<void> Connection::send_source(Response& response, bool chunked) 
 }
 
 asio::awaitable<BodySource::Piece> Connection::read_source(BodySource& source) {
+  if (std::optional<BodySource::Piece> at_hand = source.read_at_hand(kMostPieceBytes)) co_return std::move(*at_hand);
   BodySource::Piece piece;
   std::string failure;
   const std::function<void()> work = [&] {
