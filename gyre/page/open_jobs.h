@@ -16,7 +16,7 @@ namespace gyre::page {
 /// and none that nobody has asked for since kLongestUnasked. Whoever has one keeps it while they need it. Thread-safe.
 class OpenJobs {
  public:
-  static constexpr std::size_t kMost = 8;
+  static constexpr std::size_t kMost = 16;
   static constexpr std::chrono::seconds kLongestUnasked{60};
 
   /// `make` is called for one that is not open.

@@ -214,6 +214,71 @@ const checks = {
     assert.deepEqual(faults, []);
   },
 
+  async another_job_is_drawn_into_the_same_charts() {
+    await page.getByRole("button", { name: "Clone" }).click();
+    await page.getByLabel("Name").fill("slower");
+    const file = page.getByLabel("Job file");
+    await file.fill((await file.inputValue()).replace("sleep(0.02)", "sleep(0.03)"));
+    await page.getByRole("button", { name: "Submit", exact: true }).click();
+    await page.getByRole("heading", { level: 1, name: "slower" }).waitFor();
+    const panel = page.getByRole("region", { name: "Compare with other jobs" });
+    const add = async (name) => {
+      await panel.getByLabel("Compare with job").fill(name);
+      await page.keyboard.press("Enter");
+    };
+    await add("train");
+    const plot = page.getByRole("region", { name: "train/loss" }).getByRole("img");
+    await plot.scrollIntoViewIfNeeded();
+    const both = /slower rank 0: .*slower rank 1: .*; train rank 0: .*; train rank 1: /;
+    await until("both jobs are in the chart", async () => both.test(await plot.getAttribute("aria-label")));
+    const before = await plot.getAttribute("aria-label");
+    await until("its own lines grow", async () => (await plot.getAttribute("aria-label")) !== before);
+    const borders = await page.getByRole("region", { name: "train/loss" }).locator(".u-legend .u-marker").evaluateAll((all) => all.map((one) => getComputedStyle(one).borderTopStyle));
+    assert.deepEqual(borders.slice(-4), ["solid", "solid", "dashed", "dashed"]);
+    const difference = panel.getByRole("row", { name: /^customToolkitSettings.commandLine/ });
+    assert.match(await difference.textContent(), /sleep\(0.03\).*sleep\(0.02\)/s);
+    assert.equal(await panel.getByRole("row", { name: /^nodeCount/ }).count(), 0, "they do not differ in that");
+  },
+
+  async a_link_has_the_jobs_that_are_compared() {
+    await page.reload();
+    const plot = page.getByRole("region", { name: "train/loss" }).getByRole("img");
+    await plot.scrollIntoViewIfNeeded();
+    await until("both jobs are in the chart", async () => /slower rank 0: .*; train rank 0: /.test(await plot.getAttribute("aria-label")));
+    if (process.env.PICTURES) await page.screenshot({ path: join(process.env.PICTURES, "compared.png"), fullPage: true });
+    await page.evaluate(readFileSync(require.resolve("axe-core/axe.min.js"), "utf8"));
+    const found = await page.evaluate(() => axe.run({ resultTypes: ["violations"] }));
+    const bad = found.violations.filter(({ impact }) => ["serious", "critical"].includes(impact));
+    assert.deepEqual(bad.map(({ id, nodes }) => [id, nodes.map(({ html }) => html)]), []);
+  },
+
+  async of_jobs_that_cannot_be_drawn_it_says_why() {
+    const panel = page.getByRole("region", { name: "Compare with other jobs" });
+    const chosen = panel.getByRole("list", { name: "Jobs in the charts" }).getByRole("listitem");
+    const add = async (name) => {
+      await panel.getByLabel("Compare with job").fill(name);
+      await panel.getByRole("button", { name: "Add to the charts" }).click();
+    };
+    await add("nothing-like-it");
+    await panel.getByText("There is no job default/nothing-like-it in this workspace.").waitFor();
+    await add("slower");
+    await panel.getByText("slower is the job of this page.").waitFor();
+    await add("first"); // Its program logs nothing.
+    await chosen.filter({ hasText: "first" }).getByText("It has logged nothing, so none of its lines are here.").waitFor();
+    await page.evaluate(() => (location.hash += "&with=default%2Fremoved"));
+    await chosen.filter({ hasText: "removed" }).getByText("There is no job default/removed in this workspace; it may have been removed.").waitFor();
+    await add("second");
+    await panel.getByText("The charts have room for 3 other jobs: remove one first.").waitFor();
+    for (const name of ["removed", "first", "train"]) await panel.getByRole("button", { name: `Remove ${name} from the charts` }).click();
+    assert.equal(await chosen.count(), 0);
+    const plot = page.getByRole("region", { name: "train/loss" }).getByRole("img");
+    await until("its own lines alone", async () => /^train\/loss\. rank 0: [^;]*; rank 1: [^;]*$/.test(await plot.getAttribute("aria-label")));
+    assert.ok(!page.url().includes("with="));
+    assert.deepEqual(faults, []);
+    await page.getByRole("button", { name: "Stop" }).click();
+    await page.getByRole("button", { name: "Yes, stop it" }).click();
+  },
+
   async processes_with_roles_are_seen_and_lead_to_their_failures() {
     await page.getByRole("link", { name: "Jobs" }).click();
     await submit("roles", roles);

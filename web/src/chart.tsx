@@ -228,16 +228,17 @@ class Drawing {
 /** The newest data of a chart, while it is in view. */
 function useChartData(source: Source, name: string, version: number, inView: boolean): ChartData | null {
   const [data, setData] = useState(() => source.kept(name));
-  const fetched = useRef({ version: -1, at: -Infinity });
+  const fetched = useRef({ source, version: -1, at: -Infinity });
   useEffect(() => {
     if (!source.live) return;
+    if (fetched.current.source !== source) fetched.current = { source, version: -1, at: -Infinity };
     if (!inView || fetched.current.version === version) {
       setData(source.kept(name) ?? null);
       return;
     }
     const wait = Math.max(0, fetched.current.at + BETWEEN_FETCHES_MS - performance.now());
     const timer = setTimeout(() => {
-      fetched.current = { version, at: performance.now() };
+      fetched.current = { source, version, at: performance.now() };
       source.chart(name).then(setData, () => setData(source.kept(name)));
     }, wait);
     return () => clearTimeout(timer);

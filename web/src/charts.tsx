@@ -19,7 +19,11 @@ function useDark(): boolean {
 
 export function useSource(source: Source): State {
   const [state, setState] = useState(source.state());
-  useEffect(() => source.watch(() => setState(source.state())), [source]);
+  useEffect(() => {
+    const take = () => setState(source.state());
+    take(); // Another source than before.
+    return source.watch(take);
+  }, [source]);
   return state;
 }
 

@@ -17,7 +17,12 @@ export interface Choice {
   zoom: CommonZoom | null;
   /** The part of the timeline that is shown; null: all of it. */
   view: View | null;
+  /** Other jobs of the workspace in the same charts, as "EXPERIMENT/JOB". */
+  compare: string[];
 }
+
+/** Each has its own dashes (chart.tsx). */
+export const MOST_COMPARED = 3;
 
 /** A range of places, which the chart in which it was chosen counts from `first`. */
 export interface CommonZoom {
@@ -49,6 +54,7 @@ export function choiceOf(text: string): Choice {
     at: wholeNumber(words.get("at")),
     zoom: rangeOf(words.get("zoom")),
     view: rangeOf(words.get("time")),
+    compare: [...new Set(words.getAll("with").filter((place) => /^[\w-]+\/[\w-]+$/.test(place)))].slice(0, MOST_COMPARED),
   };
 }
 
@@ -63,6 +69,7 @@ export function wordsOf(choice: Choice): string {
   const { zoom, view } = choice;
   if (zoom !== null) words.set("zoom", [zoom.from, zoom.to, ...(zoom.first === 0 ? [] : [zoom.first])].join("~"));
   if (view !== null) words.set("time", `${view.from}~${view.to}`);
+  for (const place of choice.compare) words.append("with", place);
   return words.toString();
 }
 

@@ -3,6 +3,8 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import { Charts, useSource } from "./charts";
 import { type ChangeChoice, type Choice, useChoice, wordsOf } from "./choice";
+import { Compare, NOT_SUBMITTED, placeOfJob, useOthers } from "./compare";
+import { ComparedSource } from "./compared";
 import { type Rank, shownBytes } from "./data";
 import { EventTime, MOST_EVENTS_SHOWN } from "./events";
 import { Failures } from "./failures";
@@ -19,8 +21,6 @@ const JOB_MS = 2_000;
 const LOG_MS = 1_000;
 /** Of a job's folder of logs, what is no log: its metrics. */
 const METRICS = /^gyre-\d+-\d+\.metrics/;
-/** What the server keeps of a job beside what was submitted. */
-const NOT_SUBMITTED = ["creationTime", "executionInfo", "executionState", "executionStateTransitionTime", "jobOutputDirectoryPathSegment", "provisioningState", "provisioningStateTransitionTime"];
 
 type Place = { view: "jobs"; workspace: string } | { view: "job"; workspace: string; path: string; file: string | null } | { view: "nodes"; workspace: string };
 
@@ -45,7 +45,7 @@ function addressOfJob(workspace: string, job: ServiceJob, ...more: string[]): st
 }
 
 function experimentOf(job: ServiceJob): string {
-  return decodeURIComponent(job.id.split("/")[4] ?? "default");
+  return placeOfJob(job).split("/")[0] ?? "default";
 }
 
 function usePlace(): Place {
@@ -319,7 +319,9 @@ function logOf(rank: Rank): string {
 function Run({ workspace, job, choice, change, children }: { workspace: string; job: ServiceJob; choice: Choice; change: ChangeChoice; children: (failed: Rank | null) => ComponentChildren }) {
   const source = useMemo(() => polledSource(job.id), [job.id]);
   useEffect(() => source.follow(), [source]);
-  const state = useSource(source);
+  const others = useOthers(workspace, choice.compare.filter((place) => place !== placeOfJob(job)));
+  const compared = useMemo(() => (others.length === 0 ? source : new ComparedSource(source, others)), [source, others]);
+  const state = useSource(compared);
   const run = state.job !== null && state.job.ranks.length > 0 ? state.job : null;
   const failed = run?.ranks.find((rank) => rank.phase === "failed") ?? null;
   const selected = choice.rank ?? failed?.rank ?? run?.ranks[0]?.rank ?? 0;
@@ -339,9 +341,19 @@ function Run({ workspace, job, choice, change, children }: { workspace: string; 
       <p class={words === "" ? "verdict" : `verdict says ${run?.ranks[0]?.phase ?? ""}`} role="status">{words}</p>
       {run !== null && <Ranks job={run} selected={selected} select={select} />}
       {run !== null && <p class="title"><Failures job={run} selected={selected} go={(rank) => showLog(rank, "stderr")} /></p>}
-      {run === null && state.connection !== "connecting" && <Processes workspace={workspace} job={job} place={`${experimentOf(job)}/${job.name}`} />}
+      {run === null && state.connection !== "connecting" && <Processes workspace={workspace} job={job} place={placeOfJob(job)} />}
       {children(failed)}
-      {run !== null && state.index.charts.length > 0 && <Charts source={source} state={state} choice={choice} change={change} />}
+      {(state.index.charts.length > 0 || others.length > 0) && (
+        <Compare
+          workspace={workspace}
+          own={job}
+          ownSource={source}
+          others={others}
+          linkTo={(place) => addressOf(workspace, "jobs", ...place.split("/"))}
+          change={change}
+        />
+      )}
+      {state.index.charts.length > 0 && <Charts source={compared} state={state} choice={choice} change={change} />}
     </>
   );
 }

@@ -105,12 +105,14 @@ const LONGEST_ANSWER_MS = 60_000;
 export interface Polled<Answer> {
   value: Answer | null;
   error: string | null;
+  /** The server knows nothing of that name. */
+  isGone: boolean;
   again: () => void;
 }
 
 /** What a path answers, asked again every `everyMs` while somebody looks; the last answer stays when one fails. */
 export function usePoll<Answer>(path: string | null, everyMs: number): Polled<Answer> {
-  const [state, setState] = useState<{ path: string | null; value: Answer | null; error: string | null }>({ path: null, value: null, error: null });
+  const [state, setState] = useState<{ path: string | null; value: Answer | null; error: string | null; isGone: boolean }>({ path: null, value: null, error: null, isGone: false });
   const askNow = useRef(() => {});
   useEffect(() => {
     if (path === null) return;
@@ -119,15 +121,16 @@ export function usePoll<Answer>(path: string | null, everyMs: number): Polled<An
     const look = async () => {
       clearTimeout(timer);
       if (document.visibilityState === "visible") {
-        const say = (error: string) => {
-          if (!ended) setState((before) => ({ path, value: before.path === path ? before.value : null, error }));
+        const say = (error: string, isGone = false) => {
+          if (!ended) setState((before) => ({ path, value: before.path === path ? before.value : null, error, isGone }));
         };
         const silent = setTimeout(() => say(SILENT), SILENT_MS);
         try {
           const value = await ask<Answer>(path, { signal: AbortSignal.timeout(LONGEST_ANSWER_MS) });
-          if (!ended) setState({ path, value, error: null });
+          if (!ended) setState({ path, value, error: null, isGone: false });
         } catch (error) {
-          say(error instanceof ServiceError ? error.message : error instanceof DOMException ? SILENT : LOST);
+          if (error instanceof ServiceError) say(error.message, error.status === 404);
+          else say(error instanceof DOMException ? SILENT : LOST);
         } finally {
           clearTimeout(silent);
         }
@@ -142,7 +145,7 @@ export function usePoll<Answer>(path: string | null, everyMs: number): Polled<An
     };
   }, [path, everyMs]);
   const isCurrent = state.path === path;
-  return { value: isCurrent ? state.value : null, error: isCurrent ? state.error : null, again: () => askNow.current() };
+  return { value: isCurrent ? state.value : null, error: isCurrent ? state.error : null, isGone: isCurrent && state.isGone, again: () => askNow.current() };
 }
 
 /** As many are asked for at once, and the newest of them are kept. */
