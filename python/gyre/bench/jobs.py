@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -324,8 +324,11 @@ def _first_output(server: Server, turns: int = 5) -> float:
     return statistics.median(times) * 1e6
 
 
-def _followers(server: Server, count: int, lines: int = 50) -> Row:
-    """`count` clients follow one log; each must get every line. Delays are from the line's writing to its arrival."""
+def _followers(server: Server, count: int, meanwhile: AbstractContextManager[Row], lines: int = 50) -> Row:
+    """`count` clients follow one log; each must get every line. Delays are from the line's writing to its arrival.
+
+    `meanwhile` begins when all of them follow, and gives figures of its own.
+    """
     line = f"for i in $(seq {lines}); do echo $i $(cut -d' ' -f1 /proc/uptime); sleep 0.1; done"
     server.ask("PUT", f"{_JOBS}/followed", _job(line))
     path = f"{_JOBS}/followed/files/stdouterr/stdout.txt"
@@ -340,7 +343,10 @@ def _followers(server: Server, count: int, lines: int = 50) -> Row:
     offset = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
     followers = [server.follow_without_waiting(path) for _ in range(count)]
     try:
-        delays = _read_to_the_end(followers, offset)
+        for follower in followers:
+            follower.received = follower.socket.recv(65536)
+        with meanwhile as row:
+            delays = _read_to_the_end(followers, offset)
     finally:
         for follower in followers:
             follower.socket.close()
@@ -348,7 +354,8 @@ def _followers(server: Server, count: int, lines: int = 50) -> Row:
     complete = sum([words.split()[0] for words in follower.log().splitlines()] == wanted for follower in followers)
     if complete != count:
         raise BenchError(f"{complete} of {count} followers got every line; one got {followers[0].received[:500]!r}")
-    return {"followers": count, "line_delay_p99_us": sorted(delays)[len(delays) * 99 // 100] * 1e6 if delays else None}
+    delay = sorted(delays)[len(delays) * 99 // 100] * 1e6 if delays else None
+    return {"followers": count, "line_delay_p99_us": delay, **row}
 
 
 @dataclass
@@ -471,10 +478,10 @@ def measure(arguments: argparse.Namespace, launcher: Launcher) -> list[Row]:
             row["bound_jobs_per_second"] = arguments.nodes / arguments.seconds if arguments.seconds else None
             row["first_output_us"] = _first_output(server)
             launcher.say(f"{arguments.followers} followers of a log")
-            with ExitStack() as stack:
-                meanwhile = stack.enter_context(_submitting(server, arguments.queued)) if arguments.queued else {}
-                row |= _followers(server, arguments.followers)
-            row |= meanwhile
+            meanwhile: AbstractContextManager[Row] = (
+                _submitting(server, arguments.queued) if arguments.queued else nullcontext({})
+            )
+            row |= _followers(server, arguments.followers, meanwhile)
             row["page_us"] = _page(server)
             if arguments.queued:
                 _check_queue(server, arguments.queued)
