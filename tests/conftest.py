@@ -69,6 +69,7 @@ WAITING = (
     "tests/e2e/store_test.py",
     "tests/e2e/unreachable_node_test.py",
     "tests/e2e/upload_test.py",
+    "tests/e2e/workers_containers_test.py",
     "tests/e2e/workers_jobs_test.py",
     "tests/security/accounts_test.py",
     "tests/security/attacker_test.py",

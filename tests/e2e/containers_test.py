@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -274,6 +275,34 @@ def test_a_server_without_podman_or_docker_says_so_when_the_job_is_submitted(poo
     wanted = pool.environment.get("GYRE_CONTAINER_PROGRAM", "podman")
     assert f"this machine has no {wanted}, which" in refused.stderr
     assert "install it (`apt-get install" in refused.stderr
+
+
+@pytest.mark.parametrize("storage", PROGRAMS[:1], indirect=True)
+def test_a_server_that_root_does_not_run_says_so_when_the_job_is_submitted(
+    gyre: Path, tmp_path: Path, storage: Storage
+) -> None:
+    """It has no rights to start a container, which no attempt could change."""
+    server = JobServer(gyre, tmp_path, {"gyre-other": 64_321}, run_as="gyre-other")
+    server.environment |= storage.settings
+    try:
+        server.start()
+        server.ok("cluster", "create", "pool", "-t", "1")
+        file = server.share / "job.json"
+        file.write_text(json.dumps({"properties": in_container(server, "true")}))
+        refused = server.verb("job", "submit", str(file), "-c", "pool")
+        assert refused.returncode == 1
+        assert "containers need a server that root runs; or run such jobs on the host" in refused.stderr
+        assert server.json("job", "list") == []
+    finally:
+        server.close()
+
+
+def test_an_image_of_the_machines_own_that_it_lacks_is_refused_when_the_job_is_submitted(pool: JobServer) -> None:
+    job = in_container(pool, "true", image="localhost/gyre-test/busibox:1")
+    refused = pool.verb("job", "submit", str(pool.job_file(job)), "-c", "pool")
+    assert refused.returncode == 1
+    assert "this machine has no image localhost/gyre-test/busibox:1; make it, or load it" in refused.stderr
+    assert pool.json("job", "list") == []
 
 
 @pytest.mark.parametrize("storage", PROGRAMS[1:], indirect=True)

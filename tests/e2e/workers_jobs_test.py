@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from gyre.errors import InvalidArgumentError
 from gyre.workers import _session
+from gyre.workers._keeper import address_of
+from gyre.workers._order import jobs_socket
 from job_server import JobServer
 from running_job import wait_until
 from worker_session import PACKAGE, processes_with, worker_session
@@ -144,7 +146,7 @@ def test_a_stranger_at_the_sockets_is_turned_away(small: dict[str, Any]) -> None
     """Any user can connect to the socket for jobs: garbage is survived, and without the key there is no order."""
     launched = workers.launch_workers(1, **small, code=SLEEP)
     (running,) = workers.await_workers(launched, False, LONG)["workers"]
-    place = str(_session.current().folder / "jobs")
+    place = address_of(jobs_socket(_session.current().id))
     hello = {"worker": running["id"], "address": "127.9.9.9", "nonce": "n", "proof": "ä" * 64}
     for said in (b"[]\n", b"\xff\n", b"[" * 100_000 + b"\n", b"{}\n", json.dumps(hello).encode() + b"\n"):
         with socket.socket(socket.AF_UNIX) as stranger:

@@ -115,6 +115,7 @@ std::optional<std::string> digest_in_registry(const ImageName& name, const fs::p
 
 std::optional<std::string> ProgramRuntime::digest_of(const ImageName& name) {
   if (!local_image(name).id.empty()) return std::nullopt;
+  if (internal::registry_of(internal::full_name(name)) == "localhost") throw internal::fetch_error(name, "");
   return digest_in_registry(name, state_, environment_);
 }
 

@@ -352,6 +352,12 @@ class Client:
                 raise
         return None, 0
 
+    def cluster(self, name: str | None = None) -> Mapping[str, Any]:
+        """All that the server reports about a cluster of the workspace; without a name, the only one."""
+        path = path_of("workspaces", self.workspace, "clusters", name or self._only_cluster())
+        resource: Mapping[str, Any] = self._session.json("GET", path)
+        return resource
+
     def _only_cluster(self) -> str:
         names = [one["name"] for one in self._session.list(path_of("workspaces", self.workspace, "clusters"))]
         if len(names) == 1:

@@ -10,6 +10,7 @@ from typing import Any
 
 from gyre.errors import InvalidArgumentError
 from gyre.workers import _session
+from gyre.workers._containers import PYTHON, Image, container_of
 from gyre.workers._requests import check_count, check_environment, check_resources, check_timeout, command_of, job_place
 from gyre.workers._worker import UNKNOWN, Request, Worker
 
@@ -29,9 +30,10 @@ def launch_workers(
     *,
     name: str = "worker",
     ssh: bool = True,
-    python: str = sys.executable,
+    python: str | None = None,
     server: str | None = None,
     cluster: str | None = None,
+    image: Image | None = None,
     accelerator_label_id: int | None = None,  # noqa: ARG001  Newer versions of the API have these three;
     resource_profile_id: int | None = None,  # noqa: ARG001  there is nothing here to choose from.
     resource_group_id: int | None = None,  # noqa: ARG001
@@ -47,17 +49,25 @@ def launch_workers(
     `server`: a job server (as in gyre.jobs.Client) whose nodes are this machine's. Each worker is then a job of one
     node in its `cluster`, without ssh, and waits with the status "scheduling" until there is a node.
 
+    `image`: of the container in which each worker runs, with `server`: a name, or all that "containerSettings" of a job
+    file have. `python` is then the image's, "python3" by default. The folder from which you launch has its own path in
+    the container, if it is in one that the cluster mounts.
+
     A worker that cannot be launched has the status "failed" and a message. InvalidArgumentError, NotFoundError (no such
     script) and UnsupportedError (another kernel) are raised before anything is launched. Thread-safe.
     """
     check_count("n", n, 1)
     check_resources(cpu, memory, nvidia_gpu)
     environment = check_environment(env or {})
+    python = python or (sys.executable if image is None else PYTHON)
     command = command_of(python, kernel, script, code)
-    session = _session.current()
     place = job_place(server, cluster)
+    container = container_of(image, place, nvidia_gpu, script)
+    session = _session.current()
     ssh = ssh and place is None
-    request = Request(command, environment, cpu, memory, nvidia_gpu, ssh, name, place=place, python=python)
+    request = Request(
+        command, environment, cpu, memory, nvidia_gpu, ssh, name, place=place, python=python, container=container
+    )  # fmt: skip
     workers = [session.launch(replace(request, index=index)) for index in range(n)]
     with session.changed:
         return [worker.describe() for worker in workers]

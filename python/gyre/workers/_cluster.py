@@ -11,6 +11,7 @@ from typing import Any
 
 from gyre.errors import InvalidArgumentError
 from gyre.workers import _session
+from gyre.workers._containers import PYTHON, Image, container_of
 from gyre.workers._errors import ClusterError, ClusterRunError, ClusterStartError, message_of
 from gyre.workers._objects import OURS, TENSORFLOW
 from gyre.workers._requests import check_count, check_environment, check_resources, check_timeout, job_place
@@ -34,9 +35,10 @@ def run_cluster(
     run_timeout_seconds: float = 0,
     env: Mapping[str, str] | None = None,
     tensorflow: bool | None = None,
-    python: str = sys.executable,
+    python: str | None = None,
     server: str | None = None,
     cluster: str | None = None,
+    image: Image | None = None,
 ) -> tuple[Spec | None, str | None]:
     """Starts a cluster of `n_workers` workers and `n_ps` parameter servers, with `cpu` cores and `memory` GB each and
     `nvidia_gpu` GPUs for each worker. All tasks are started at the same time.
@@ -49,8 +51,8 @@ def run_cluster(
 
     `cluster` and `server` are a tf.train.ClusterSpec and a tf.distribute.Server if TensorFlow is installed, else
     ClusterSpec and Server of gyre.workers; `tensorflow` chooses. A parameter server without TensorFlow calls the
-    module's serve(cluster, server, task_index) if there is one. `python`, `server` and `cluster`: as in
-    launch_workers.
+    module's serve(cluster, server, task_index) if there is one. `python`, `server`, `cluster` and `image`: as in
+    launch_workers; an image needs Gyre's Python package, or the folder of the module has it.
 
     `timeout_seconds` is for the start of the whole cluster, `run_timeout_seconds` for what comes after it; 0: no limit.
     ClusterStartError and ClusterRunError have a list of `failures`; when they are raised, or any other exception, all
@@ -66,9 +68,12 @@ def run_cluster(
             f"worker_script is {worker_script!r}; the name of a Python module is needed, such as 'train' for train.py"
         )
     framework = {None: "", True: TENSORFLOW, False: OURS}[tensorflow]
+    place = job_place(server, cluster)
     task = Request(
         command=None, environment=check_environment(env or {}), cpu=cpu, memory=memory, ssh=False,
-        task=(framework, worker_script or ""), place=job_place(server, cluster), python=python,
+        task=(framework, worker_script or ""), place=place,
+        python=python or (sys.executable if image is None else PYTHON),
+        container=container_of(image, place, nvidia_gpu, ""),
     )  # fmt: skip
     tasks = _Cluster(timeout_seconds)
     try:

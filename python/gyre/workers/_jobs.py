@@ -11,6 +11,7 @@ from typing import Any
 from gyre.errors import Error
 from gyre.jobs import Client
 from gyre.workers._keeper import KEY
+from gyre.workers._limits import cores_in_container
 from gyre.workers._worker import JobPlace, Request
 
 _EXPERIMENT = "workers"
@@ -36,6 +37,12 @@ class JobProcess:
             "gyreSettings": {"program": program, "processesPerNode": 1},
             "secrets": [{"name": KEY, "value": key}],
         }
+        if request.container is not None:
+            properties |= {
+                "containerSettings": dict(request.container.settings),
+                "cpusPerNode": cores_in_container(request.cpu),
+                "memoryPerNode": f"{int(request.memory * 1024)}m",
+            }
         with self._client() as client:
             name = f"{worker}-{session}"
             self._job = client.submit(properties, name=name, experiment=_EXPERIMENT, cluster=place.cluster)

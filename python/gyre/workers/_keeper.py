@@ -19,6 +19,7 @@ import sys
 import time
 from typing import Any
 
+ABSTRACT = "@"  # Begins the name of a socket that is no file (unix(7)).
 KEY = "GYRE_WORKER_KEY"  # In a job, where other users can connect to the session's socket.
 MARKER = "GYRE_LAUNCH"  # Of gyre/base/launch_contract.h: the launcher ends whatever has it.
 GRACE_SECONDS = 5.0
@@ -55,7 +56,7 @@ def connect(path: str, hello: Order) -> tuple[socket.socket, str]:
     """A connection to the session, which has been sent `hello`; if there is a KEY, with a proof that this process knows
     it. The text: what the session must prove its order with. OSError."""
     control = socket.socket(socket.AF_UNIX)
-    control.connect(path)
+    control.connect(address_of(path))
     nonce = os.urandom(16).hex()
     if KEY in os.environ:
         line = receive_line(control)
@@ -63,6 +64,10 @@ def connect(path: str, hello: Order) -> tuple[socket.socket, str]:
         hello = {**hello, "nonce": nonce, "proof": proof}
     send(control, hello)
     return control, nonce
+
+
+def address_of(path: str) -> str:
+    return "\0" + path[1:] if path.startswith(ABSTRACT) else path
 
 
 def _receive_order(control: socket.socket, nonce: str, worker: str) -> Order | None:
@@ -128,6 +133,8 @@ class _Keeper:
             _adopt_orphans()
             self._server = _spawn(self._ssh_server())
         try:
+            if self._order["shared"]:
+                _show_folder(*self._order["shared"])
             self._program = _spawn(self._order, own_group=True)
         except OSError as failure:
             send(self._control, {"not_started": str(failure)})
@@ -243,6 +250,18 @@ class _Keeper:
             children = _children()
 
 
+def _show_folder(folder: str, mount: str) -> None:
+    """In a container: what the cluster mounts has the path there that it has outside, which programs and scripts know.
+    OSError."""
+    if os.path.isdir(folder) and not os.path.islink(folder) and not os.listdir(folder):
+        os.rmdir(folder)
+    os.makedirs(os.path.dirname(folder), exist_ok=True)
+    try:
+        os.symlink(os.path.join(os.environ["AZ_BATCHAI_MOUNT_ROOT"], mount), folder)
+    except FileExistsError:
+        raise OSError(f"the image has a {folder} of its own, where this machine's has to appear") from None
+
+
 def _adopt_orphans() -> None:
     import ctypes  # noqa: PLC0415  Takes milliseconds; only workers with an ssh server need it.
 
@@ -298,7 +317,8 @@ def _become(order: Order, own_group: bool, report: int) -> None:
         count, first = order["cores"]
         usable = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, [usable[(first + i) % len(usable)] for i in range(count)])
-    os.chdir(order["folder"])
+    if order["folder"] is not None:
+        os.chdir(order["folder"])
     for number in (signal.SIGPIPE, signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
     if "log" in order:

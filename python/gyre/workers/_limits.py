@@ -73,6 +73,17 @@ def limits_in_job(worker: str, cpu: float, memory: float) -> Limits:
     return Limits(data_bytes=int(memory * _BYTES_PER_GB), cores=cores, text=text)
 
 
+def limits_in_container(cpu: float, memory: float) -> Limits:
+    """Those of its job, which the kernel enforces."""
+    cores = cores_in_container(cpu)
+    return Limits(text=f"memory {memory:g} GB, {cores} {_cores(cores)} by the container's cgroup")
+
+
+def cores_in_container(cpu: float) -> int:
+    """A container has whole cores."""
+    return min(os.cpu_count() or 1, math.ceil(cpu))
+
+
 def _affinity(worker: str, cpu: float) -> tuple[int, int]:
     count = min(os.cpu_count() or 1, math.ceil(cpu))
     return count, int(re.sub(r"\D", "", worker) or 0) * count

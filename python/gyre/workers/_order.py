@@ -8,6 +8,7 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
+from gyre.workers._keeper import ABSTRACT
 from gyre.workers._machine import SESSION_ADDRESS
 from gyre.workers._ssh import SshAccess
 from gyre.workers._worker import Request, Worker
@@ -29,7 +30,12 @@ _OF_PLATFORM = ("CDSW_", "CML_")
 
 
 SOCKET = "control"
-JOBS_SOCKET = "jobs"  # Any user can connect to it: jobs run as another one.
+
+
+def jobs_socket(session: str) -> str:
+    """Where jobs reach the session. The name is in no folder, so that jobs in containers find it, which are on this
+    machine's network, and other users, as whom jobs run."""
+    return f"{ABSTRACT}gyre-workers-{session}"
 
 
 def make_order(worker: Worker, session: str, folder: Path, ssh: SshAccess | None) -> dict[str, Any]:
@@ -43,7 +49,8 @@ def make_order(worker: Worker, session: str, folder: Path, ssh: SshAccess | None
         through = {name: environment[name] for name in _THROUGH_SSH if name in environment}
         through |= {name: value for name, value in variables.items() if name.startswith(_OF_PLATFORM)}
         sshd = ssh.order(worker.id, worker.address, {**through, **request.environment})
-    control = str(folder / (JOBS_SOCKET if in_job else SOCKET))
+    control = jobs_socket(session) if in_job else str(folder / SOCKET)
+    container = request.container
     return {
         "command": _command(request, worker.id, worker.address, control),
         # A job has its own environment: this process's may hold what the job's user must not see.
@@ -51,7 +58,8 @@ def make_order(worker: Worker, session: str, folder: Path, ssh: SshAccess | None
         "dropped": sorted(_OF_RANKS),
         "variables": variables,
         "is_task": request.task is not None,
-        "folder": os.getcwd(),
+        "folder": os.getcwd() if container is None or container.folder else None,
+        "shared": [container.folder, container.mount] if container is not None and container.folder else None,
         "session_folder": str(folder),
         "cgroups": worker.limits.cgroups,
         "data_bytes": worker.limits.data_bytes,
@@ -60,11 +68,20 @@ def make_order(worker: Worker, session: str, folder: Path, ssh: SshAccess | None
     }
 
 
-def _import_path() -> list[str]:
+def _import_path(within: str = "/") -> list[str]:
     """What this process can import from, without what belongs to its Python: a worker's may be another one."""
     own = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     entries = [os.path.abspath(entry) for entry in sys.path if not entry.endswith(".zip")]
-    return [entry for entry in entries if not any(Path(entry).resolve().is_relative_to(place) for place in own)]
+    places = {entry: Path(entry).resolve() for entry in entries if Path(entry).is_relative_to(within)}
+    return [entry for entry, place in places.items() if not any(place.is_relative_to(one) for one in own)]
+
+
+def _python_path(request: Request) -> dict[str, str]:
+    """An image may have one of its own, which stays where it could only lose."""
+    if request.container is None:
+        return {"PYTHONPATH": os.pathsep.join(_import_path())}
+    seen = _import_path(request.container.folder) if request.container.folder else []
+    return {"PYTHONPATH": os.pathsep.join(seen)} if seen else {}
 
 
 def _command(request: Request, worker: str, address: str, control: str) -> list[str]:
@@ -77,7 +94,7 @@ def _command(request: Request, worker: str, address: str, control: str) -> list[
 def _variables(worker: Worker, session: str) -> dict[str, str]:
     request = worker.request
     variables = {
-        "PYTHONPATH": os.pathsep.join(_import_path()),
+        **_python_path(request),
         "PYTHONUNBUFFERED": "1",
         "CDSW_ENGINE_ID": worker.id,
         "CDSW_MASTER_ID": session,

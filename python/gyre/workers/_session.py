@@ -26,11 +26,11 @@ from typing import IO, Any
 from gyre.errors import Error, NotFoundError
 from gyre.workers._folder import make_folder, remove_stale_folders
 from gyre.workers._jobs import JobProcess
-from gyre.workers._keeper import parts_of_hello, parts_of_order, prove
-from gyre.workers._limits import limits_in_job, make_limits, remove_stale_cgroups
+from gyre.workers._keeper import address_of, parts_of_hello, parts_of_order, prove
+from gyre.workers._limits import limits_in_container, limits_in_job, make_limits, remove_stale_cgroups
 from gyre.workers._local import GRACE_SECONDS, LocalProcess
 from gyre.workers._machine import Addresses, Gpus
-from gyre.workers._order import JOBS_SOCKET, SOCKET, make_order
+from gyre.workers._order import SOCKET, jobs_socket, make_order
 from gyre.workers._programs import change_path, write_horovodrun
 from gyre.workers._ssh import SshAccess, find_server
 from gyre.workers._worker import UNKNOWN, JobPlace, Process, Request, Worker
@@ -41,6 +41,8 @@ _PAUSE_WHEN_EXHAUSTED_SECONDS = 0.1
 # To the session's thread.
 _LOOK = b"l"
 _CLOSE = b"c"
+_AT_MEMORY_LIMIT = "because the job reached its memory limit"  # In the error of a job.
+_NO_SUCH_COMMAND = 127  # As a shell says it.
 _LAUNCHERS_PREFIX = "[0] "  # `gyre run` names its only rank.
 
 
@@ -90,7 +92,7 @@ class Session:
         self._key = secrets.token_hex(32)
         self._jobs_socket: socket.socket | None = None
         self._strangers: list[_Connection] = []  # Those that have connected to it, and proved nothing yet.
-        self._control = _listen(self.folder / SOCKET)
+        self._control = _listen(str(self.folder / SOCKET))
         self._wake_read, self._wake_write = os.pipe()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._control, selectors.EVENT_READ, lambda: self._accept(self._control))
@@ -145,22 +147,25 @@ class Session:
     def _launch_job(self, worker: Worker, place: JobPlace) -> None:
         worker.address = UNKNOWN
         worker.has_node = False
-        worker.limits = limits_in_job(worker.id, worker.request.cpu, worker.request.memory)
+        request = worker.request
+        if request.container is None:
+            worker.limits = limits_in_job(worker.id, request.cpu, request.memory)
+        else:
+            worker.limits = limits_in_container(request.cpu, request.memory)
+        name = jobs_socket(self.id)
         with self.changed:
             worker.status = "scheduling"
             if self._jobs_socket is None:
-                jobs_socket = self._jobs_socket = _listen(self.folder / JOBS_SOCKET)
-                (self.folder / JOBS_SOCKET).chmod(0o666)
-                self.folder.chmod(0o711)
-                self._to_watch.append((jobs_socket, lambda: self._accept(jobs_socket)))
+                listener = self._jobs_socket = _listen(name)
+                self._to_watch.append((listener, lambda: self._accept(listener)))
         self._wake()
-        process = JobProcess(place, worker.request, str(self.folder / JOBS_SOCKET), self._key, worker.id, self.id)
+        process = JobProcess(place, request, name, self._key, worker.id, self.id)
         self._has_process(worker, process)
 
         def finish(code: int | None, error: str) -> None:
             with self.changed:
                 worker.launcher_lines.extend([error] if error else [])
-                self._finish(worker, code)
+                self._finish(worker, code, over_memory=_AT_MEMORY_LIMIT in error)
 
         process.follow(lambda lines, is_error: self._show(worker, is_error, lines), finish)
 
@@ -363,9 +368,9 @@ class Session:
         if shown:
             _print("".join(shown), sys.stderr if is_error else sys.stdout)
 
-    def _finish(self, worker: Worker, launcher_code: int | None) -> None:
+    def _finish(self, worker: Worker, launcher_code: int | None, over_memory: bool = False) -> None:
         """Under the lock: nothing of the worker runs any more."""
-        over_memory = worker.limits.remove()
+        over_memory = worker.limits.remove() or over_memory
         self._gpus.give_back(worker.gpus)
         worker.gpus = ()
         if worker.exit_code is None and launcher_code is not None:
@@ -409,6 +414,8 @@ def _explain(worker: Worker, over_memory: bool) -> str:
         return f"it exceeded its memory limit of {worker.request.memory:g} GB, and the kernel killed a process of it"
     if worker.signal:
         return f"it was killed by {worker.signal}"
+    if not worker.was_running and worker.request.container is not None and worker.exit_code == _NO_SUCH_COMMAND:
+        return f"its image has no {worker.request.python}; name its Python with python, or take an image that has one"
     if not worker.was_running:
         last = worker.launcher_lines[-1] if worker.launcher_lines else f"exit code {worker.exit_code}"
         return f"it ended before its program was started: {last}"
@@ -416,9 +423,9 @@ def _explain(worker: Worker, over_memory: bool) -> str:
     return f"it exited with code {worker.exit_code}" + (f"; its last line: {last_line}" if last_line else "")
 
 
-def _listen(path: Path) -> socket.socket:
+def _listen(path: str) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(path))
+    listener.bind(address_of(path))
     listener.listen(1024)
     return listener
 

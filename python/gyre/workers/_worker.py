@@ -24,6 +24,16 @@ class JobPlace:
 
 
 @dataclass(frozen=True)
+class Container:
+    """Of a worker that is a job. `settings`: as "containerSettings" of a job file. `folder`: one of this machine that
+    the cluster mounts under the name `mount`, and that the container shows under its own path; empty: none."""
+
+    settings: Mapping[str, Any]
+    folder: str
+    mount: str
+
+
+@dataclass(frozen=True)
 class Request:
     """What to launch. `command`: None for a worker that waits until it is stopped. `label`: in front of its output."""
 
@@ -40,6 +50,7 @@ class Request:
     task: tuple[str, str] | None = None  # Of run_cluster: the framework and the module; in place of `command`.
     place: JobPlace | None = None  # None: on this machine.
     python: str = sys.executable
+    container: Container | None = None  # None: on the machine itself.
 
 
 class Process(Protocol):

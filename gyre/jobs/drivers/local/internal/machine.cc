@@ -39,7 +39,12 @@ void check_machine(const spec::JobSpec& job) {
 std::optional<std::string> image_digest(const spec::JobSpec& job, const spec::ClusterSpec& cluster,
                                         const node::Variables& environment) {
   const bool wanted = job.container_settings && cluster.gyre.containers == spec::Containers::kContainer;
-  if (!wanted || ::geteuid() != 0) return std::nullopt;  // Why it cannot run, its node says.
+  if (!wanted) return std::nullopt;
+  if (::geteuid() != 0) {
+    throw Error(ErrorCode::kUnsupported,
+                "containers need a server that root runs; or run such jobs on the host (`gyre cluster create "
+                "--containers-on-host`)");
+  }
   const std::vector<std::string> entries = node::as_entries(environment);
   const auto runtime =
       containers::find_runtime(containers::storage_of(entries), containers::runtime_environment(entries));
