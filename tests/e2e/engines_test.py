@@ -5,24 +5,24 @@ It takes minutes for each, so that it is a part of `./dev nightly long`."""
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from effort import is_long
-from engine_place import ENGINES, LEASE, SHARE, Place, place_on
+from engine_place import DIGITS_IMAGE, ENGINES, LEASE, SHARE, Place, place_on
+from images import busybox_files
 from running_job import wait_until
 
 __test__ = is_long()
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_programs("sshd", "slurmctld", "podman", "runc")]
 
-ON_HOSTS = [f"{engine}-host" for engine in ENGINES]
 EVERYWHERE = [f"{engine}-{where}" for engine in ENGINES for where in ("host", "container")]
 SHORT_JOBS = 50
 CODE_BYTES = 100_000_000
 everywhere = pytest.mark.parametrize("place", EVERYWHERE, indirect=True, scope="module")
-on_hosts = pytest.mark.parametrize("place", ON_HOSTS, indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module")
@@ -32,19 +32,29 @@ def place(request: pytest.FixtureRequest, gyre: Path, tmp_path_factory: pytest.T
         yield made
 
 
-@on_hosts
+@pytest.fixture(scope="module")
+def digits_image(gyre: Path) -> bytes:
+    """With the program, and libtorch of this machine, which it loads. Hundreds of megabytes."""
+    return busybox_files(programs=[gyre.with_name("gyre-cifar10")])
+
+
+@everywhere
 def test_digits_are_learnt_by_two_ranks_on_each_of_two_nodes(
-    place: Place, gyre: Path, digits: dict[str, bytes]
+    place: Place, gyre: Path, digits: dict[str, bytes], digits_image: bytes
 ) -> None:
-    """From a job file. (The program needs libtorch, which the image does not have.)"""
+    """From a job file, as any user trains. In a container everything but the data is the image's."""
     for name, content in digits.items():
         path = place.server.share / "data" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
+    if place.contained:
+        place.storage.add(DIGITS_IMAGE.removeprefix("localhost/"), digits_image)
     program = [str(gyre.with_name("gyre-cifar10")), "--data-dir", f"{SHARE}/data", "--epochs", "1", "--batch-size", "8"]
-    place.submit("digits", {"gyreSettings": {"program": program, "processesPerNode": 2}})
-    assert place.wait_for("digits") == 0, place.events("digits")
-    assert "test accuracy" in place.server.ok("job", "logs", "digits")
+    place.submit("digits", {"gyreSettings": {"program": program, "processesPerNode": 2}}, image=DIGITS_IMAGE)
+    assert place.wait_for("digits") == 0, (place.events("digits"), place.server.ok("job", "logs", "digits"))
+    log = place.server.ok("job", "logs", "digits")
+    assert "test accuracy" in log
+    assert len(re.findall(r"runs in a container of " + DIGITS_IMAGE, place.events("digits"))) == 2 * place.contained
     place.expect_nothing_left()
 
 

@@ -20,6 +20,7 @@ from ssh_cluster import SshCluster, ssh_cluster
 
 ENGINES = ("local", "ssh", "slurm")
 IMAGE = "localhost/gyre-test/engines:1"
+DIGITS_IMAGE = "localhost/gyre-test/digits:1"
 SHARE = "$AZ_BATCHAI_MOUNT_ROOT/external"
 LEASE = "5"
 
@@ -35,7 +36,7 @@ class Place:
     mark: str  # In the environment of all that jobs start.
     hosts: SshCluster | None  # Of the engine ssh.
 
-    def job_file(self, name: str, properties: dict[str, Any]) -> Path:
+    def job_file(self, name: str, properties: dict[str, Any], image: str = IMAGE) -> Path:
         variable, value = self.mark.split("=")
         whole = {
             "nodeCount": 2,
@@ -44,11 +45,12 @@ class Place:
             **properties,
         }
         if self.contained:
-            whole["containerSettings"] = {"imageSourceRegistry": {"image": IMAGE}}
+            whole["containerSettings"] = {"imageSourceRegistry": {"image": image}}
         return self.server.job_file(whole, f"{name}.json")
 
-    def submit(self, name: str, properties: dict[str, Any], *options: str) -> None:
-        file = self.job_file(name, properties)
+    def submit(self, name: str, properties: dict[str, Any], *options: str, image: str = IMAGE) -> None:
+        """`image`: where its jobs run in containers."""
+        file = self.job_file(name, properties, image)
         self.server.ok("job", "submit", str(file), "--cluster", "lab", "--name", name, *options)
 
     def ranks(self, line: str) -> dict[str, Any]:

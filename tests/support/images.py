@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 BUSYBOX = Path("/bin/busybox")
+LONGEST_IMPORT_SECONDS = 600
 APPLETS = ("sh", "cat", "chown", "df", "echo", "hostname", "id", "kill", "ls", "mkdir", "sleep", "stat", "test")
 
 
@@ -89,7 +90,8 @@ class Storage:
         self, *words: str, stdin: bytes | None = None, environment: dict[str, str] | None = None
     ) -> subprocess.CompletedProcess[bytes]:
         command = self.command(*words)
-        return subprocess.run(command, input=stdin, capture_output=True, env=environment, check=True, timeout=60)
+        limit = 60 if stdin is None else LONGEST_IMPORT_SECONDS
+        return subprocess.run(command, input=stdin, capture_output=True, env=environment, check=True, timeout=limit)
 
     @property
     def state(self) -> Path:
