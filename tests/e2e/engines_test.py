@@ -12,16 +12,21 @@ from pathlib import Path
 
 import pytest
 from effort import is_long
-from engine_place import DIGITS_IMAGE, ENGINES, LEASE, SHARE, Place, place_on
+from engine_place import DIGITS_IMAGE, ENGINES, LEASE, SHARE, Place, place_on, processes_with
 from images import busybox_files
 from running_job import wait_until
+from slurm_cluster import start_slurmd, stop_slurmd
 
 __test__ = is_long()
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_programs("sshd", "slurmctld", "podman", "runc")]
 
 EVERYWHERE = [f"{engine}-{where}" for engine in ENGINES for where in ("host", "container")]
 SHORT_JOBS = 50
+SLURMD_TIMEOUT = 15  # Seconds.
 CODE_BYTES = 100_000_000
+IN_CONTAINERS = [f"{engine}-container" for engine in ENGINES]
+on_slurm = pytest.mark.parametrize("place", ["slurm-host", "slurm-container"], indirect=True, scope="module")
+in_containers = pytest.mark.parametrize("place", IN_CONTAINERS, indirect=True, scope="module")
 everywhere = pytest.mark.parametrize("place", EVERYWHERE, indirect=True, scope="module")
 
 
@@ -90,6 +95,59 @@ def test_a_job_whose_node_is_lost_runs_again(place: Place) -> None:
     assert place.wait_for("lost") == 0, place.events("lost")
     assert "attempt 2" in place.events("lost")
     place.expect_nothing_left()
+
+
+@in_containers
+def test_a_job_whose_container_is_killed_says_so_and_is_tried_again_if_it_may_be(place: Place) -> None:
+    """Of one node: with two, the launcher on the other one may be the first to notice."""
+    for retries, code in ((0, 125), (1, 0)):
+        name = f"unheld-{retries}"
+        work = place.ranks(f"[ ! -e {SHARE}/{name} ] || exit 0; mkdir {SHARE}/{name}; sleep 1000")
+        work["gyreSettings"]["retries"] = retries
+        place.submit(name, {"nodeCount": 1, **work})
+        wait_until("the job runs", (place.server.share / name).exists)
+        (container,) = place.storage.containers()
+        place.storage.podman("kill", container)
+        assert place.wait_for(name) == code, place.events(name)
+        assert "has ended: somebody removed it" in place.events(name), place.events(name)
+        assert ("attempt 2" in place.events(name)) == bool(retries)
+        place.expect_nothing_left()
+
+
+@on_slurm
+def test_a_job_goes_on_and_ends_while_a_slurmd_is_stopped(place: Place) -> None:
+    """The node's agent is Slurm's to start and to end, and needs it for nothing in between."""
+    assert place.slurm is not None
+    line = f"mkdir {SHARE}/alone-$GYRE_RANK; until [ -e {SHARE}/alone ]; do sleep 0.05; done; exit 3"
+    place.submit("alone", place.ranks(line))
+    wait_until("four ranks run", lambda: len(list(place.server.share.glob("alone-*"))) == 4)
+    stop_slurmd(place.slurm, "n2")
+    try:
+        (place.server.share / "alone").touch()
+        assert place.wait_for("alone") == 3, place.events("alone")
+        assert "attempt 2" not in place.events("alone")
+    finally:
+        start_slurmd(place.slurm, "n2", nodes=2)
+    place.expect_nothing_left()
+
+
+@pytest.mark.parametrize("contained", [False, True])
+def test_a_job_whose_node_slurm_gives_up_runs_again_when_the_node_is_back(
+    contained: bool, gyre: Path, tmp_path: Path
+) -> None:
+    """Its slurmd is stopped for longer than Slurm waits for it, while all that runs there goes on."""
+    with place_on("slurm", contained, gyre, tmp_path, slurmd_timeout=SLURMD_TIMEOUT) as place:
+        assert place.slurm is not None
+        place.submit("again", place.ranks(f"[ ! -e {SHARE}/again ] || exit 0; mkdir {SHARE}/up-$GYRE_RANK; sleep 1000"))
+        wait_until("four ranks run", lambda: len(list(place.server.share.glob("up-*"))) == 4)
+        (place.server.share / "again").touch()
+        stop_slurmd(place.slurm, "n2")
+        wait_until("its node is lost", lambda: "attempt 1  ended" in place.events("again"), seconds=300)
+        wait_until("its first attempt is gone", lambda: processes_with(place.mark) == [])
+        start_slurmd(place.slurm, "n2", nodes=2)
+        assert place.wait_for("again") == 0, place.events("again")
+        assert "attempt 2" in place.events("again")
+        place.expect_nothing_left()
 
 
 @everywhere

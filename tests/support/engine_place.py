@@ -35,6 +35,7 @@ class Place:
     roots: Callable[[], list[Path]]  # The folders of nodes that have a job.
     mark: str  # In the environment of all that jobs start.
     hosts: SshCluster | None  # Of the engine ssh.
+    slurm: Path | None  # The folder of the engine slurm.
 
     def job_file(self, name: str, properties: dict[str, Any], image: str = IMAGE) -> Path:
         variable, value = self.mark.split("=")
@@ -81,8 +82,16 @@ def processes_with(entry: str) -> list[str]:
 
 
 @contextmanager
-def place_on(engine: str, contained: bool, gyre: Path, tmp_path: Path, programs: Path | None = None) -> Iterator[Place]:
-    """`tmp_path`: a new folder. `programs`: what the server finds in it comes before the machine's."""
+def place_on(
+    engine: str,
+    contained: bool,
+    gyre: Path,
+    tmp_path: Path,
+    programs: Path | None = None,
+    slurmd_timeout: int = 300,
+) -> Iterator[Place]:
+    """`tmp_path`: a new folder. `programs`: what the server finds in it comes before the machine's. `slurmd_timeout`:
+    see slurm_cluster()."""
     folder = Path(tempfile.mkdtemp(prefix="gyre-engine-"))
     folder.chmod(0o755)
     server = JobServer(gyre, tmp_path)
@@ -101,9 +110,10 @@ def place_on(engine: str, contained: bool, gyre: Path, tmp_path: Path, programs:
             variables = {"GYRE_CONTAINERS": str(storage.folder)}
             hosts = stack.enter_context(ssh_cluster(folder / "engine", 2, variables))
             options = hosts.driver_options(**options)
-        if engine == "slurm":
-            (folder / "engine").mkdir()
-            environment = stack.enter_context(slurm_cluster(folder / "engine", nodes=2))
+        slurm = folder / "engine" if engine == "slurm" else None
+        if slurm is not None:
+            slurm.mkdir()
+            environment = stack.enter_context(slurm_cluster(slurm, 2, slurmd_timeout))
             server.environment["SLURM_CONF"] = environment["SLURM_CONF"]
         if engine != "local":
             settings |= {"driver": engine, "driverOptions": options}
@@ -118,4 +128,4 @@ def place_on(engine: str, contained: bool, gyre: Path, tmp_path: Path, programs:
                 return [file.parents[1] for file in server.folder.glob("nodes/*/agent/current.json")]
             return list(folder.glob("engine/nodes/*/gyre-*"))
 
-        yield Place(server, storage, contained, roots, f"GYRE_TEST_ENGINES={uuid.uuid4().hex}", hosts)
+        yield Place(server, storage, contained, roots, f"GYRE_TEST_ENGINES={uuid.uuid4().hex}", hosts, slurm)

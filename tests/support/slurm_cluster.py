@@ -28,7 +28,7 @@ def node_names(nodes: int) -> list[str]:
     return [f"n{number}" for number in range(1, nodes + 1)]
 
 
-def write_configuration(folder: Path, nodes: int) -> Path:
+def write_configuration(folder: Path, nodes: int, slurmd_timeout: int) -> Path:
     host = socket.gethostname().split(".")[0]
     for name in ("state", "local", *(f"spool-{node}" for node in node_names(nodes))):
         (folder / name).mkdir()
@@ -58,13 +58,14 @@ SlurmdParameters=config_overrides
 MpiDefault=none
 ReturnToService=2
 KillWait=5
+SlurmdTimeout={slurmd_timeout}
 SchedulerParameters=sched_interval=2,batch_sched_delay=0
 {"".join(described)}PartitionName=all Nodes={",".join(node_names(nodes))} Default=YES State=UP
 """)
     return path
 
 
-def start_servers(folder: Path, configuration: Path, nodes: int) -> None:
+def start_servers(folder: Path, nodes: int) -> None:
     key = folder / "munge.key"
     key.write_bytes(secrets.token_bytes(1024))
     key.chmod(0o600)
@@ -73,14 +74,23 @@ def start_servers(folder: Path, configuration: Path, nodes: int) -> None:
         f"--log-file={folder}/munged.log", f"--seed-file={folder}/munged.seed",
     ]  # fmt: skip
     subprocess.run(munged, check=True, timeout=30)
-    subprocess.run(["slurmctld", "-f", str(configuration)], check=True, timeout=30)
+    subprocess.run(["slurmctld", "-f", str(folder / "slurm.conf")], check=True, timeout=30)
     for node in node_names(nodes):
-        own = folder / "nodes" / node
-        own.mkdir(parents=True)
-        slurmd = f'mount --bind "{own}" "{folder}/local" && exec slurmd -f "{configuration}" -N {node}'
-        apart = ["unshare", "--mount", "sh", "-c", slurmd]
-        one = ["slurmd", "-f", str(configuration), "-N", node]
-        subprocess.run(one if nodes == 1 else apart, check=True, timeout=30)
+        (folder / "nodes" / node).mkdir(parents=True)
+        start_slurmd(folder, node, nodes)
+
+
+def start_slurmd(folder: Path, node: str, nodes: int) -> None:
+    """As one of so many nodes of the cluster in this folder."""
+    one = ["slurmd", "-f", str(folder / "slurm.conf"), "-N", node]
+    mount = f'mount --bind "{folder}/nodes/{node}" "{folder}/local" && exec "$@"'
+    apart = ["unshare", "--mount", "sh", "-c", mount, "sh", *one]
+    subprocess.run(one if nodes == 1 else apart, check=True, timeout=30)
+
+
+def stop_slurmd(folder: Path, node: str) -> None:
+    """What Slurm runs on the node goes on."""
+    stop_server(folder, f"slurmd-{node}")
 
 
 def is_gone(process: Path) -> bool:
@@ -89,25 +99,30 @@ def is_gone(process: Path) -> bool:
 
 def stop_servers(folder: Path, nodes: int) -> None:
     for server in (*(f"slurmd-{node}" for node in node_names(nodes)), "slurmctld", "munged"):
-        pid_file = folder / f"{server}.pid"
-        if not pid_file.exists():
-            continue
-        process = Path("/proc") / pid_file.read_text().strip()
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(int(process.name), signal.SIGTERM)
-        wait_until(f"{server} ends", partial(is_gone, process))
+        stop_server(folder, server)
+
+
+def stop_server(folder: Path, server: str) -> None:
+    pid_file = folder / f"{server}.pid"
+    if not pid_file.exists():
+        return
+    process = Path("/proc") / pid_file.read_text().strip()
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(int(process.name), signal.SIGTERM)
+    wait_until(f"{server} ends", partial(is_gone, process))
 
 
 @contextlib.contextmanager
-def slurm_cluster(folder: Path, nodes: int = 1) -> Iterator[dict[str, str]]:
-    """Yields the environment in which `srun` reaches the cluster. Several nodes need root."""
+def slurm_cluster(folder: Path, nodes: int = 1, slurmd_timeout: int = 300) -> Iterator[dict[str, str]]:
+    """Yields the environment in which `srun` reaches the cluster. Several nodes need root. `slurmd_timeout`: seconds
+    after which Slurm gives a node up whose slurmd does not answer."""
     missing = [server for server in (*SERVERS, "srun") if shutil.which(server) is None]
     if missing:
         pytest.fail(f"not installed: {', '.join(missing)}; run ./dev setup")
-    configuration = write_configuration(folder, nodes)
+    configuration = write_configuration(folder, nodes, slurmd_timeout)
     environment = {**os.environ, "SLURM_CONF": str(configuration)}
     try:
-        start_servers(folder, configuration, nodes)
+        start_servers(folder, nodes)
 
         def idle() -> bool:
             seen = subprocess.run(
