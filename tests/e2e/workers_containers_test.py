@@ -14,15 +14,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gyre.errors import InvalidArgumentError, UnsupportedError
+from gyre.errors import InvalidArgumentError, NotFoundError, UnsupportedError
 from images import Storage, busybox_files
 from job_server import JobServer
+from registry import PASSWORD, USER, registry
 from running_job import wait_until
 from worker_session import PACKAGE, processes_with, worker_session
 
 from gyre import workers
 
-pytestmark = [pytest.mark.needs_root, pytest.mark.needs_programs("podman", "runc")]
+pytestmark = [
+    pytest.mark.needs_root,
+    pytest.mark.needs_programs("podman", "runc", "skopeo", "docker-registry", "htpasswd"),
+]
 
 LONG = 120.0
 IMAGE = "gyre-test/workers:1"
@@ -238,6 +242,61 @@ def test_a_machine_without_podman_or_docker_is_a_failure_of_the_launch(
     assert "this machine has no podman, which starts the containers of jobs" in launched["message"]
 
 
+def test_a_private_registry_wants_its_password_and_the_server_is_found_without_a_name(
+    server: JobServer, contained: dict[str, Any], storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`image` can be all of a job file's containerSettings."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", server.environment["XDG_CONFIG_HOME"])
+    del contained["server"]
+    with registry(tmp_path) as (name, certificate):
+        credentials = f"{USER}:{PASSWORD}"
+        wait_until(
+            "the registry takes an image",
+            lambda: storage.push(IMAGE, f"{name}/team/search:1", credentials, certificate),
+        )
+        server.end()
+        server.environment["SSL_CERT_FILE"] = str(certificate)
+        server.start()
+
+        def settings(image: str, password: str) -> dict[str, Any]:
+            source = {"serverUrl": name, "image": image, "credentials": {"username": USER, "password": password}}
+            return {"imageSourceRegistry": source, "shmSize": "32m"}
+
+        for image, password, sentence in (
+            ("team/search:1", "guess", f"the registry {name} refuses user '{USER}'"),
+            ("team/serach:1", PASSWORD, f"the registry {name} has no image {name}/team/serach:1"),
+        ):
+            (refused,) = workers.launch_workers(1, **{**contained, "image": settings(image, password)}, code="pass")
+            assert refused["status"] == "failed"
+            assert sentence in refused["message"]
+            assert PASSWORD not in str(refused)
+        size = "import os; s = os.statvfs('/dev/shm'); assert s.f_blocks * s.f_frsize == 32 << 20, s"
+        launched = workers.launch_workers(
+            1, **{**contained, "image": settings("team/search:1", PASSWORD)}, code=size, cluster="pool"
+        )
+        result = workers.await_workers(launched, timeout_seconds=LONG)
+        assert [one["status"] for one in result["workers"]] == ["succeeded"], result
+        assert storage.credentials() == []
+
+
+def test_an_image_with_a_folder_where_the_sessions_has_to_appear_is_named(
+    server: JobServer, contained: dict[str, Any], storage: Storage
+) -> None:
+    """One that is empty is in nobody's way."""
+    place = str(server.share).lstrip("/")
+    for number, extra in enumerate(({f"{place}/own": "the image's"}, {place: ""})):
+        image = f"gyre-test/in-the-way:{number}"
+        storage.add(image, busybox_files({**extra}, packages=PYTHON_PACKAGES))
+        failure = failure_of(workers.launch_workers(1, **{**contained, "image": image}, code="pass"))
+        sentence = f"the image has a {server.share} of its own, where this machine's has to appear"
+        assert (failure["phase"], failure["message"]) == ("start", sentence)
+    empty = "gyre-test/in-the-way:2"
+    storage.podman("build", "-t", empty, "-", stdin=f"FROM {IMAGE}\nWORKDIR {server.share}\n".encode())
+    launched = workers.launch_workers(1, **{**contained, "image": empty}, code="import os; os.stat('../search')")
+    result = workers.await_workers(launched, timeout_seconds=LONG)
+    assert [one["status"] for one in result["workers"]] == ["succeeded"], result
+
+
 def test_an_image_without_python_is_named(contained: dict[str, Any]) -> None:
     failure = failure_of(workers.launch_workers(1, **{**contained, "image": "gyre-test/no-python:1"}, code="pass"))
     sentence = "its image has no python3; name its Python with python, or take an image that has one"
@@ -247,7 +306,10 @@ def test_an_image_without_python_is_named(contained: dict[str, Any]) -> None:
 def test_a_mistake_is_raised_before_anything_is_launched(
     contained: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(UnsupportedError, match="image needs server"):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "empty"))
+    monkeypatch.setattr("gyre.jobs._connection._found_door", lambda: None)  # This machine may have a server.
+    sentence = "workers in containers are jobs of a job server that root runs; no job server is known here"
+    with pytest.raises(NotFoundError, match=sentence):
         workers.launch_workers(1, 1, 1, image=IMAGE, code="pass")
     with pytest.raises(UnsupportedError, match="GPUs are not passed into containers"):
         workers.launch_workers(1, **contained, nvidia_gpu=1, code="pass")

@@ -49,9 +49,9 @@ def launch_workers(
     `server`: a job server (as in gyre.jobs.Client) whose nodes are this machine's. Each worker is then a job of one
     node in its `cluster`, without ssh, and waits with the status "scheduling" until there is a node.
 
-    `image`: of the container in which each worker runs, with `server`: a name, or all that "containerSettings" of a job
-    file have. `python` is then the image's, "python3" by default. The folder from which you launch has its own path in
-    the container, if it is in one that the cluster mounts.
+    `image`: of the container in which each worker, then a job, runs: a name, or all that "containerSettings" of a job
+    file have. `server` is by default the one that the commands of `gyre` find, `python` the image's "python3". The
+    folder from which you launch has its own path in the container, if it is in one that the cluster mounts.
 
     A worker that cannot be launched has the status "failed" and a message. InvalidArgumentError, NotFoundError (no such
     script) and UnsupportedError (another kernel) are raised before anything is launched. Thread-safe.
@@ -61,7 +61,7 @@ def launch_workers(
     environment = check_environment(env or {})
     python = python or (sys.executable if image is None else PYTHON)
     command = command_of(python, kernel, script, code)
-    place = job_place(server, cluster)
+    place = job_place(server, cluster, contained=image is not None)
     container = container_of(image, place, nvidia_gpu, script)
     session = _session.current()
     ssh = ssh and place is None

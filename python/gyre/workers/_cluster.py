@@ -68,7 +68,7 @@ def run_cluster(
             f"worker_script is {worker_script!r}; the name of a Python module is needed, such as 'train' for train.py"
         )
     framework = {None: "", True: TENSORFLOW, False: OURS}[tensorflow]
-    place = job_place(server, cluster)
+    place = job_place(server, cluster, contained=image is not None)
     task = Request(
         command=None, environment=check_environment(env or {}), cpu=cpu, memory=memory, ssh=False,
         task=(framework, worker_script or ""), place=place,

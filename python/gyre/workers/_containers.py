@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gyre.errors import InvalidArgumentError, UnsupportedError
+from gyre.errors import InvalidArgumentError, NotFoundError, UnsupportedError
 from gyre.jobs import Client
+from gyre.workers._jobs import PATIENCE_SECONDS
 from gyre.workers._worker import Container, JobPlace
 
 PYTHON = "python3"
@@ -28,19 +29,14 @@ class _Mount:
 def container_of(image: Image | None, place: JobPlace | None, gpus: int, script: str) -> Container | None:
     """None: the workers run in no container. InvalidArgumentError, UnsupportedError; the errors of gyre.jobs.Client,
     because the server is asked what its containers see."""
-    if image is None:
+    if image is None or place is None:
         return None
     settings = {"imageSourceRegistry": {"image": image}} if isinstance(image, str) else dict(image)
     if not image:
         raise InvalidArgumentError("image is empty; the name of one is needed, such as 'python:3.12-slim'")
-    if place is None:
-        raise UnsupportedError(
-            "image needs server: workers in containers are jobs of a job server that root runs (`gyre server`)"
-        )
     if gpus > 0:
         raise UnsupportedError("nvidia_gpu is for workers without image: GPUs are not passed into containers yet")
-    with Client(place.server) as client:
-        cluster = client.cluster(place.cluster)
+    cluster = _ask_server(place)
     folder = Path.cwd()
     mounts = _mounts_of(cluster)
     # Of several the innermost: nothing is mounted below it.
@@ -53,6 +49,16 @@ def container_of(image: Image | None, place: JobPlace | None, gpus: int, script:
             "has to be in the one that you launch from; make the cluster with --mount NAME=DIR, or give code instead"
         )
     return Container(settings, *((str(mount.folder), mount.name) if mount is not None else ("", "")))
+
+
+def _ask_server(place: JobPlace) -> Mapping[str, Any]:
+    """About its cluster."""
+    try:
+        client = Client(place.server, patience=PATIENCE_SECONDS)
+    except NotFoundError as failure:
+        raise NotFoundError(f"workers in containers are jobs of a job server that root runs; {failure}") from failure
+    with client:
+        return client.cluster(place.cluster)
 
 
 def _mounts_of(cluster: Mapping[str, Any]) -> list[_Mount]:

@@ -15,7 +15,7 @@ from gyre.workers._limits import cores_in_container
 from gyre.workers._worker import JobPlace, Request
 
 _EXPERIMENT = "workers"
-_PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 30.0
 _KEEPER = Path(__file__).parent / "_keeper.py"
 
 Show = Callable[[list[str], bool], None]
@@ -82,4 +82,4 @@ class JobProcess:
             show([rest], file == "stderr.txt")
 
     def _client(self) -> Client:
-        return Client(self._place.server, patience=_PATIENCE_SECONDS)
+        return Client(self._place.server, patience=PATIENCE_SECONDS)

@@ -43,9 +43,9 @@ def check_environment(env: Mapping[str, str]) -> dict[str, str]:
     return dict(env)
 
 
-def job_place(server: str | None, cluster: str | None) -> JobPlace | None:
-    """None: this machine, without a job server."""
-    if server is None:
+def job_place(server: str | None, cluster: str | None, contained: bool) -> JobPlace | None:
+    """None: this machine, without a job server, which containers need."""
+    if server is None and not contained:
         if cluster is not None:
             raise InvalidArgumentError(f"cluster is '{cluster}', and no server is named whose cluster it is")
         return None

@@ -17,9 +17,10 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True)
 class JobPlace:
-    """A job server, as gyre.jobs.Client names it, and one of its clusters; None: the only one."""
+    """A job server, as gyre.jobs.Client names it (None: the one that the commands of `gyre` find), and one of its
+    clusters; None: the only one."""
 
-    server: str
+    server: str | None
     cluster: str | None = None
 
 
