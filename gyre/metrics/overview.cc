@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include "gyre/metrics/news.h"
+
 namespace gyre::metrics {
 namespace {
 
@@ -91,6 +93,12 @@ void Overview::sample(const Sample& sample) {
 
 void Overview::note(std::string_view key, std::string_view value) {
   notes_.insert_or_assign(std::string(key), std::string(value));
+}
+
+void Overview::event(std::string_view line) {
+  const auto news = parse_news(line);
+  if (!news || news->kind != News::Kind::kStarted) return;
+  if (const auto rank = ranks_.find(news->rank); rank != ranks_.end()) rank->second = {};
 }
 
 RankNow Overview::now_of(int number, const Rank& rank) {

@@ -31,6 +31,8 @@ class Overview : public FileVisitor {
  public:
   void sample(const Sample& sample) override;
   void note(std::string_view key, std::string_view value) override;
+  /// A rank that starts again has done nothing yet.
+  void event(std::string_view line) override;
 
   /// The slowest first: by step, and those with none before all others; then by rank.
   std::vector<RankNow> ranks() const;

@@ -6,6 +6,8 @@
 
 #include <limits>
 
+#include "gyre/metrics/news.h"
+
 namespace gyre::metrics {
 namespace {
 
@@ -111,6 +113,25 @@ TEST(Overview, counts_the_steps_of_what_is_logged_most_often) {
   }
   EXPECT_EQ(overview.ranks()[0].step, 3'000);
   EXPECT_DOUBLE_EQ(overview.ranks()[0].steps_per_second.value(), 100.0);
+}
+
+TEST(Overview, a_rank_that_starts_again_has_no_step_of_the_start_before) {
+  Overview overview;
+  overview.event(to_line({.kind = News::Kind::kStarted, .rank = 0, .process = 10}));
+  EXPECT_TRUE(overview.ranks().empty()) << "nothing is known of it yet";
+  for (int second = 0; second <= 5; ++second) {
+    for (int rank = 0; rank < 2; ++rank) {
+      overview.sample({"loss", rank, 10 * second, second * kSecond, 0.5});
+      overview.sample({"gyre/waiting_seconds", rank, 10 * second, second * kSecond, 0.5 * second});
+    }
+  }
+  overview.event(to_line({.kind = News::Kind::kRestarting, .code = 1}));
+  overview.event(to_line({.kind = News::Kind::kStarted, .rank = 0, .process = 11}));
+  const auto ranks = overview.ranks();
+  EXPECT_THAT(numbers_of(ranks), testing::ElementsAre(0, 1));
+  EXPECT_FALSE(ranks[0].step || ranks[0].steps_per_second || ranks[0].waiting || ranks[0].tells_waits);
+  EXPECT_EQ(ranks[1].step, 50) << "it goes on";
+  EXPECT_EQ(overview.logged().at("loss").value, 0.5);
 }
 
 TEST(Overview, follows_the_next_phase_of_a_training) {

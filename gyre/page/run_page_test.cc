@@ -108,6 +108,22 @@ TEST_F(RunPageTest, a_viewer_follows_a_job_to_its_end) {
   EXPECT_FALSE(fs::exists(folder_)) << "what was the page's alone has stayed";
 }
 
+// While its program is still being loaded, the step of the start before would be taken for one of this start.
+TEST_F(RunPageTest, a_rank_that_starts_again_has_no_step_yet) {
+  RunPage page(options_);
+  const std::string cookie = enter(page);
+  RawClient viewer(endpoint_of(page.link()));
+  viewer.write("GET " + place_ + "/api/live HTTP/1.1\r\nHost: localhost\r\n" + cookie + "\r\n");
+  metrics::FileWriter metrics(folder_ / "metrics");
+  const News started{.kind = News::Kind::kStarted, .rank = 0, .process = 4711, .text = "default"};
+  page.tell(started);
+  const metrics::Sample sample{.name = "loss", .rank = 0, .step = 5, .time_us = 1, .value = 0.25};
+  metrics.add(std::span(&sample, 1));
+  viewer.read_until("\"step\":5");
+  metrics.event(to_line(started));
+  EXPECT_NE(viewer.read_until("\"step\":null").find("\"phase\":\"starting\""), std::string::npos);
+}
+
 // A viewer cannot tell a job that does nothing from a server that is stopped, or a network that is gone.
 TEST_F(RunPageTest, a_server_with_nothing_new_says_that_it_is_there) {
   RunPage page(options_);

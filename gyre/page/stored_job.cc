@@ -53,6 +53,7 @@ class StoredJob::Visitor final : public metrics::FileVisitor {
   void event(std::string_view line) override {
     auto news = metrics::parse_news(line);
     if (!news || news->rank >= kMostRanks || news->rank < -1 || heard_.size() == kMostNews) return;
+    texts_.overview.event(line);
     news->text.resize(std::min(news->text.size(), news->kind == Kind::kFailed ? kLongestReport : kLongestRole));
     heard_.push_back({.attempt = attempt_, .news = std::move(*news)});
   }

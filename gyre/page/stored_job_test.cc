@@ -130,6 +130,8 @@ TEST_F(PageStoredJob, a_second_attempt_is_a_restart) {
   tell(first, {.kind = News::Kind::kFailed, .rank = 0});
   auto& second = writer(2, 0);
   start(second, 0);
+  EXPECT_EQ(phases(Json::parse(*job()->job_json())), (std::vector<std::string>{"0 starting"}))
+      << "the step is the first attempt's";
   log(second, 0, 2);
   const auto stored = job();
   const Json shown = Json::parse(*stored->job_json());

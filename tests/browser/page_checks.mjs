@@ -135,6 +135,13 @@ const checks = {
     await page.getByLabel("Find in the log").fill("no such word");
     await page.getByRole("button", { name: "Next" }).click();
     await page.getByText("not found").waitFor();
+    await page.getByLabel("Find in the log").fill("a needle");
+    await goes_to("Next", "a needle in the log");
+    await page.getByText("found from the beginning again").waitFor();
+    // As it is shown: without colours, whatever the case, behind a letter that is longer in small letters.
+    await page.getByLabel("Find in the log").fill("über der");
+    await goes_to("Next", "\u0130\u0130 ÜBER DER Nadel");
+    assert.equal(await current.locator("mark").textContent(), "ÜBER DER");
     await page.getByLabel("Find in the log").fill("");
     await page.getByRole("button", { name: "Follow" }).click();
   },
@@ -194,6 +201,15 @@ const checks = {
     await until("another last value", async () => (await ends()) !== before);
   },
 
+  async a_logarithmic_axis_is_drawn_of_bytes_too() {
+    await page.getByLabel("logarithmic").check();
+    const plot = page.getByRole("region", { name: "gyre/memory_bytes" });
+    await plot.scrollIntoViewIfNeeded();
+    await until("its legend has a value", async () => /MB/.test((await plot.locator(".u-legend").textContent()) ?? ""));
+    assert.deepEqual(faults, []);
+    await page.getByLabel("logarithmic").uncheck();
+  },
+
   async markup_of_users_stays_text() {
     assert.ok((await page.getByRole("heading", { level: 1 }).textContent()).includes(MARKUP));
     assert.ok((await page.getByRole("heading", { name: MARKUP, level: 2 }).count()) > 0, "a chart's name");
@@ -223,7 +239,17 @@ const checks = {
     await other.getByRole("heading", { name: "Log of rank 1" }).waitFor();
     await other.locator(".line.current").waitFor();
     assert.equal(await other.locator(".chart").count(), 1);
+    // Near the end of a log: it stays there as the log grows.
+    await page.getByLabel("Find in the log").fill("step");
+    await page.getByRole("button", { name: "Previous" }).click();
+    await page.locator(".line.current mark").first().waitFor();
+    await other.goto("about:blank");
+    await other.goto(page.url());
+    await other.locator(".line.current").waitFor();
+    await other.evaluate(() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn))));
+    assert.equal(await other.getByRole("button", { name: "Follow" }).getAttribute("aria-pressed"), "false");
     await other.close();
+    await page.locator('.rank[data-rank="1"]').click();
   },
 
   async a_narrow_screen_has_no_scrolling_aside() {
@@ -282,6 +308,12 @@ const checks = {
     assert.equal(await page.locator(".badge").first().textContent(), "failed");
     await page.locator('.rank[data-rank="0"]').click();
     await until("the end of a log that was not open", async () => (await last_step()) > 0);
+    await page.getByLabel("Find in the log").fill("step 3 ");
+    await page.getByRole("button", { name: "Next", exact: true }).click();
+    await page.locator(".line.current mark").waitFor();
+    await page.getByLabel("Find in the log").fill("no such word");
+    await page.getByRole("button", { name: "Next", exact: true }).click();
+    await page.getByText("not found in what was fetched of it").waitFor();
     await page.getByRole("button", { name: /Go to the first failure/ }).click();
     await page.getByRole("heading", { name: "Log of rank 1" }).waitFor();
     await page.locator(".line.current").waitFor();

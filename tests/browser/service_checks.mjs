@@ -92,6 +92,22 @@ const checks = {
     await page.getByRole("row", { name: /second queued .*needs 1 node/ }).waitFor();
   },
 
+  async a_long_list_is_turned_over_and_has_one_state() {
+    const names = async () => (await page.getByRole("row").locator('th[scope="row"]').allTextContents()).join();
+    await page.route(/\/jobs\?/, (route) => route.continue({ url: route.request().url().replace("maxresults=100", "maxresults=1") }));
+    await until("the newest alone", async () => (await names()) === "second");
+    await page.getByRole("button", { name: "Older jobs" }).click();
+    await until("the one before it", async () => (await names()) === "first");
+    assert.equal(await page.getByRole("button", { name: "Older jobs" }).isDisabled(), true);
+    await page.getByRole("button", { name: "Newer jobs" }).click();
+    await until("the newest again", async () => (await names()) === "second");
+    await page.unroute(/\/jobs\?/);
+    await page.getByLabel("State").selectOption("running");
+    await until("those that run", async () => (await names()) === "first");
+    await page.getByLabel("State").selectOption("any");
+    await until("all", async () => (await names()) === "second,first");
+  },
+
   async a_narrow_screen_has_no_scrolling_aside() {
     await page.setViewportSize({ width: 360, height: 740 });
     await until("it fits", () => page.evaluate(() => document.documentElement.scrollWidth <= 360));
@@ -168,7 +184,14 @@ const checks = {
     await page.getByLabel("Job file").fill('{"properties": {"nodeCout": 1}}');
     await page.getByRole("button", { name: "Submit", exact: true }).click();
     await page.getByRole("alert").getByText(/nodeCout/).waitFor();
-    await page.getByRole("button", { name: "Cancel" }).click();
+    await page.getByLabel("Cluster").selectOption("pool");
+    await page.getByLabel("Job file").fill('{"properties": {"nodeCount": 1,}}');
+    await page.getByRole("button", { name: "Submit", exact: true }).click();
+    await page.getByRole("alert").getByText(/not valid JSON at column/).waitFor();
+    await page.getByLabel("Name").fill("yaml");
+    await page.getByLabel("Job file").fill("# As a person writes it\nproperties: # of the job\n\n    nodeCount: 1\n    customToolkitSettings: {commandLine: sleep 600}\n    stdOutErrPathPrefix: $AZ_BATCHAI_JOB_TEMP_DIR\n");
+    await page.getByRole("button", { name: "Submit", exact: true }).click();
+    await page.getByRole("heading", { level: 1, name: "yaml" }).waitFor();
     await page.getByRole("button", { name: "Clone" }).click();
     await page.getByLabel("Name").fill("third");
     await page.getByRole("button", { name: "Submit", exact: true }).click();
@@ -176,7 +199,7 @@ const checks = {
   },
 
   async the_ranks_of_a_job_are_seen() {
-    for (const name of ["second", "third"]) {  // The only node is wanted.
+    for (const name of ["second", "third", "yaml"]) {  // The only node is wanted.
       await page.getByRole("link", { name: "Jobs" }).click();
       await page.getByRole("link", { name, exact: true }).click();
       await page.getByRole("heading", { level: 1, name }).waitFor();

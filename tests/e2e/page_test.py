@@ -26,6 +26,8 @@ TIMELINE_CHECKS = re.findall(r"^  async (\w+)\(\)", TIMELINE_SCRIPT.read_text(en
 TRAINING = f"""
 import os, time, gyre
 print({MARKUP!r}, flush=True)
+print("\\u0130\\u0130 \\x1b[31mÜBER\\x1b[0m DER Nadel", flush=True)
+print("filler\\n" * 20_000, end="")
 print("a needle in the log", "a second needle", "a third needle", sep="\\n", flush=True)
 print(*(f"{{done:4}}/1000 batches" for done in range(0, 1001, 2)), sep="\\r", flush=True)
 for step in range(100_000):

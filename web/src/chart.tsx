@@ -84,7 +84,7 @@ function optionsOf(
   const text = look.dark ? "#c9d1d9" : "#3b4148";
   const grid = { stroke: look.dark ? "#30363d" : "#e3e6e9", width: 1 };
   const axis: uPlot.Axis = { stroke: text, grid, ticks: grid, font: "12px system-ui, sans-serif" };
-  const values = (_: uPlot, ticks: number[]) => tickLabels(ticks, written);
+  const values = (_: uPlot, ticks: (number | null)[]) => tickLabels(ticks, written);
   const room = (_: uPlot, labels: string[] | null) => 20 + 7.5 * Math.max(4, ...(labels ?? []).map((label) => label.length));
   const hasLegend = lines.length <= MOST_LEGENDS;
   const say = (plot: uPlot) => sayLines(plot, words);

@@ -6,11 +6,12 @@ export const MOST_LEGENDS = 8;
 /** A double has no more. */
 const MOST_DIGITS = 17;
 
-/** No two ticks are labelled alike; as short as that can be. */
-export function tickLabels(ticks: number[], written: (value: number, digits: number) => string): string[] {
+/** No two ticks are labelled alike; as short as that can be. null: a logarithmic axis has no room for this label. */
+export function tickLabels(ticks: (number | null)[], written: (value: number, digits: number) => string): string[] {
+  const count = new Set(ticks.filter((tick) => tick !== null)).size;
   for (let digits = 5; ; digits++) {
-    const labels = ticks.map((tick) => written(tick, digits));
-    if (digits === MOST_DIGITS || new Set(labels).size === labels.length) return labels;
+    const labels = ticks.map((tick) => (tick === null ? "" : written(tick, digits)));
+    if (digits === MOST_DIGITS || new Set(labels.filter((label) => label !== "")).size === count) return labels;
   }
 }
 

@@ -77,6 +77,10 @@ export class ComparedSource implements Source {
     return this.first.log(rank, from, to);
   }
 
+  keptLogFrom(rank: number): number {
+    return this.first.keptLogFrom(rank);
+  }
+
   newLink(): Promise<string> {
     return this.first.newLink();
   }

@@ -124,6 +124,8 @@ export interface Source {
   timeline(view: View | null): Promise<TimelineData>;
   /** Bytes `from` to `to` (exclusive) of a rank's log, or as many as there are; `at`: where they begin. */
   log(rank: number, from: number, to: number): Promise<{ at: number; bytes: Uint8Array }>;
+  /** Where that part of a rank's log begins which stays when the job can no longer be asked. */
+  keptLogFrom(rank: number): number;
   /** A link for another browser. */
   newLink(): Promise<string>;
 }

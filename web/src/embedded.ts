@@ -46,6 +46,7 @@ export function embeddedSource(text: string): Source {
     keptTimeline: () => timeline,
     timeline: none,
     log: none,
+    keptLogFrom: () => 0,
     newLink: none,
   };
 }

@@ -110,6 +110,10 @@ abstract class RoutesSource implements Source {
     }
   }
 
+  keptLogFrom(rank: number): number {
+    return this.lastLogs.get(rank)?.at ?? 0;
+  }
+
   protected async askLog(rank: number, from: number, to: number): Promise<Piece> {
     if (to <= from) return { at: from, bytes: new Uint8Array() };
     const answer = await this.ask(`/ranks/${rank}/log`, { headers: { Range: `bytes=${from}-${to - 1}` } });

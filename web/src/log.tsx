@@ -3,16 +3,18 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { ComponentChildren } from "preact";
 
 import { shownBytes } from "./data";
-import { LogWindow, type ReadLog, findInLog, FAILURES } from "./log_window";
+import { FAILURES, LogWindow, type ReadLog, findInLog, withoutCase } from "./log_window";
 
 const LINE_HEIGHT = 18;
 const AROUND = 30;
+/** A search that comes round ends behind the line from which it went on, which may be long. */
+const MOST_LOOKED_AT_AGAIN = 1_048_576;
 
 /** The text with what was searched marked. */
 function Marked({ text, wanted }: { text: string; wanted: string }) {
   if (wanted === "") return <>{text}</>;
   const parts = [];
-  const lower = text.toLowerCase();
+  const lower = withoutCase(text);
   let begin = 0;
   for (let at = lower.indexOf(wanted); at >= 0; at = lower.indexOf(wanted, begin)) {
     parts.push(text.slice(begin, at), <mark key={at}>{text.slice(at, at + wanted.length)}</mark>);
@@ -31,8 +33,14 @@ function useLog(read: ReadLog, size: number, at: number | null) {
   const lastTop = useRef(0);
   const [current, setCurrent] = useState<number | null>(null);
   const draw = () => drawAgain((count) => count + 1);
+  /** Where the page itself has scrolled to. */
+  const ownTop = useRef<number | null>(null);
   const scrollTo = (line: number) => {
-    if (view.current !== null) view.current.scrollTop = line * LINE_HEIGHT;
+    const target = view.current;
+    if (target === null) return;
+    const before = target.scrollTop;
+    target.scrollTop = line * LINE_HEIGHT;
+    if (target.scrollTop !== before) ownTop.current = target.scrollTop;
   };
   const show = async (byte: number) => {
     setFollows(false);
@@ -66,9 +74,12 @@ function useLog(read: ReadLog, size: number, at: number | null) {
     const goesUp = target.scrollTop < lastTop.current;
     lastTop.current = target.scrollTop;
     const below = target.scrollHeight - target.scrollTop - target.clientHeight;
+    const isOwn = ownTop.current === target.scrollTop;
+    ownTop.current = null;
     if (below < 2 * LINE_HEIGHT) {
-      if (window.end >= size) setFollows(true);
-      else void window.later(size).then((changed) => changed && draw());
+      // A line near the end is not the end, if that is what was asked for.
+      if (window.end >= size && !isOwn) setFollows(true);
+      else if (window.end < size) void window.later(size).then((changed) => changed && draw());
     } else if (goesUp && below > 4 * LINE_HEIGHT) {
       setFollows(false);
     }
@@ -83,7 +94,7 @@ function useLog(read: ReadLog, size: number, at: number | null) {
 }
 
 /** `read` must stay the same function while it is the same log. */
-export function Log({ title, read, size, at, over, cut = false, failures = false, goTo, href, children }: {
+export function Log({ title, read, size, at, over, cut = false, keptFrom = () => 0, failures = false, goTo, href, children }: {
   title: string;
   read: ReadLog;
   size: number;
@@ -93,6 +104,8 @@ export function Log({ title, read, size, at, over, cut = false, failures = false
   over: boolean;
   /** Nor can more of it be asked for. */
   cut?: boolean;
+  /** Where that begins of it which was fetched. */
+  keptFrom?: () => number;
   /** It may be the log of several processes. */
   failures?: boolean;
   goTo: (at: number | null) => void;
@@ -113,12 +126,20 @@ export function Log({ title, read, size, at, over, cut = false, failures = false
     if (text === "") return;
     const number = ++search.current;
     const stop = () => number !== search.current;
-    const here = log.current ?? (backwards ? size : 0);
+    const begin = cut ? keptFrom() : 0;
+    const here = log.current === null ? (backwards ? size : begin) : Math.max(log.current, begin);
     setAnswer("searching …");
     try {
-      const found = await findInLog(read, text, here, backwards, backwards ? 0 : size, stop, !backwards && log.current !== null);
+      let found = await findInLog(read, text, here, backwards, backwards ? begin : size, stop, !backwards && log.current !== null);
+      let words = found !== null ? "" : typeof text === "string" ? "not found" : "no further failure in this log";
+      if (found === null && log.current !== null && typeof text === "string" && !stop()) {
+        // As far as the line from which it went on, and that line.
+        const rest = backwards ? here : Math.min(size, here + MOST_LOOKED_AT_AGAIN);
+        found = await findInLog(read, text, backwards ? size : begin, backwards, rest, stop);
+        if (found !== null) words = backwards ? "found from the end again" : "found from the beginning again";
+      }
       if (stop()) return;
-      setAnswer(found !== null ? "" : typeof text === "string" ? "not found" : "no further failure in this log");
+      setAnswer(words === "not found" && begin > 0 ? "not found in what was fetched of it" : words);
       if (found !== null && found !== here) goTo(found);
       else if (found !== null) await log.show(found);
     } catch {
@@ -176,7 +197,7 @@ export function Log({ title, read, size, at, over, cut = false, failures = false
           <pre style={{ transform: `translateY(${first * LINE_HEIGHT}px)` }}>
             {seen.map((line, i) => (
               <div key={line.at} class={isCurrent(first + i) ? "line current" : "line"}>
-                <Marked text={line.text} wanted={text.toLowerCase()} />
+                <Marked text={line.text} wanted={withoutCase(text)} />
               </div>
             ))}
           </pre>

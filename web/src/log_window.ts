@@ -3,6 +3,8 @@ const PIECE = 262_144;
 const MOST_BYTES = 4_194_304;
 const SEARCHED_AT_ONCE = 8_388_608;
 const LONGEST_LINE = 4_000;
+/** Bytes of colours in a text that is searched. */
+const MOST_COLOURS = 1_000;
 
 /** Bytes `from` to `to` (exclusive) of a log, or as many as there are; `at`: where they begin. */
 export type ReadLog = (from: number, to: number) => Promise<{ at: number; bytes: Uint8Array }>;
@@ -17,8 +19,30 @@ const RETURN = 13;
 const NEWLINE = 10;
 
 const decoder = new TextDecoder();
-/** One character for each byte, so that places in the text are places in the file. */
-const byteDecoder = new TextDecoder("latin1");
+
+function withoutColours(text: string): string {
+  // eslint-disable-next-line no-control-regex
+  return text.includes("\u001b") ? text.replace(/\u001b\[[0-9;?]*[A-Za-z]/g, "") : text;
+}
+
+/** What is searched: what is shown, but of a line that was drawn again and again, all of it. */
+function searchedText(bytes: Uint8Array): string {
+  return withoutCase(withoutColours(decoder.decode(bytes)));
+}
+
+/** In small letters, and as long as before: of all letters, only \u0130 becomes longer. */
+export function withoutCase(text: string): string {
+  return text.split("\u0130").map((part) => part.toLowerCase()).join("\u0130");
+}
+
+/** Where the line begins that a place in the text of `bytes` is in: both have the same lines, but not the same lengths. */
+function beginOfLine(bytes: Uint8Array, text: string, place: number): number {
+  let begin = 0;
+  for (let end = text.indexOf("\n"); end >= 0 && end < place; end = text.indexOf("\n", end + 1)) {
+    begin = bytes.indexOf(NEWLINE, begin) + 1;
+  }
+  return begin;
+}
 
 function withoutReturns(bytes: Uint8Array): Uint8Array {
   let end = bytes.length;
@@ -35,9 +59,7 @@ function lastDrawn(bytes: Uint8Array): Uint8Array {
 /** As a terminal would show it, and without colours. */
 function shownText(bytes: Uint8Array): string {
   const drawn = lastDrawn(bytes);
-  let text = decoder.decode(drawn.subarray(0, LONGEST_LINE));
-  // eslint-disable-next-line no-control-regex
-  if (text.includes("\u001b")) text = text.replace(/\u001b\[[0-9;?]*[A-Za-z]/g, "");
+  const text = withoutColours(decoder.decode(drawn.subarray(0, LONGEST_LINE)));
   return drawn.length > LONGEST_LINE ? `${text} …` : text;
 }
 
@@ -179,6 +201,18 @@ export const FAILURES = [
   "terminate called after throwing",
 ];
 
+/** Where the line with the byte `at` begins, which may be long before it. */
+async function beginOfLongLine(read: ReadLog, at: number): Promise<number> {
+  for (let end = at; end > 0;) {
+    const piece = await read(Math.max(0, end - SEARCHED_AT_ONCE), end).catch(() => null);
+    if (piece === null) return end; // What is before cannot be had.
+    const newline = piece.bytes.lastIndexOf(NEWLINE);
+    if (newline >= 0 || piece.at >= end) return piece.at + newline + 1;
+    end = piece.at;
+  }
+  return 0;
+}
+
 /**
  * Where the next line with `text`, or one of several texts, begins, from `at` on or before it; null: nowhere. Letters compare without case.
  * `skipsLine`: on from `at`, but not in its line.
@@ -192,8 +226,9 @@ export async function findInLog(
   stop: () => boolean,
   skipsLine = false,
 ): Promise<number | null> {
-  const wanted = (typeof text === "string" ? [text] : text).map((one) => byteDecoder.decode(new TextEncoder().encode(one)).toLowerCase());
-  const longest = wanted.reduce((most, one) => Math.max(most, one.length), 0);
+  const wanted = (typeof text === "string" ? [text] : text).map(withoutCase);
+  // In bytes: those of letters, in either case, and of colours between them.
+  const longest = wanted.reduce((most, one) => Math.max(most, 4 * one.length), 0) + MOST_COLOURS;
   const overlap = longest + 65_536; // And the line's beginning.
   const pieceAt = (edge: number) => {
     const from = backwards ? Math.max(limit, edge - SEARCHED_AT_ONCE) : Math.max(0, edge - overlap);
@@ -212,8 +247,8 @@ export async function findInLog(
     const moves = backwards ? next < edge : next > edge;
     coming = moves && goesOn(next) ? pieceAt(next) : null; // While this one is searched.
     coming?.catch(() => {}); // Reported when its turn comes.
-    const letters = byteDecoder.decode(piece.bytes).toLowerCase();
-    let begin = Math.max(0, edge - piece.at - cut);
+    const letters = searchedText(piece.bytes);
+    let begin = backwards ? 0 : searchedText(piece.bytes.subarray(0, Math.max(0, edge - piece.at - cut))).length;
     if (skips) {
       const lineEnd = letters.indexOf("\n", begin);
       skips = lineEnd < 0;
@@ -221,9 +256,12 @@ export async function findInLog(
     }
     const places = wanted.map((one) => (backwards ? letters.lastIndexOf(one) : letters.indexOf(one, begin))).filter((place) => place >= 0);
     const found = places.length === 0 ? -1 : backwards ? Math.max(...places) : Math.min(...places);
-    if (found >= 0) return piece.at + letters.lastIndexOf("\n", found) + 1;
+    if (found >= 0) {
+      const line = beginOfLine(piece.bytes, letters, found);
+      return line > 0 ? piece.at + line : beginOfLongLine(read, piece.at);
+    }
     edge = next;
-    cut = longest - 1; // What two pieces share may begin in the first of them.
+    cut = longest; // What two pieces share may begin in the first of them.
   }
   return null;
 }

@@ -138,6 +138,7 @@ function RankLog({ source, state, rank, job, at, change }: {
       at={at}
       over={isOver(state.connection)}
       cut={isOver(state.connection) && state.connection !== "ending"}
+      keptFrom={() => source.keptLogFrom(rank)}
       goTo={(to) => change({ rank, at: to })}
       href={`api/ranks/${rank}/log`}
     >

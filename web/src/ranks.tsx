@@ -18,7 +18,9 @@ const PHASES: Record<Phase, string> = {
 
 function facts(rank: Rank): string[] {
   const named = rank.role === "default" || rank.role === nameOf(rank);
-  const words = [named ? `process ${rank.process}` : `${rank.role}, process ${rank.process}`];
+  // On another host it has a number that says nothing here.
+  const process = rank.process > 0 ? [`process ${rank.process}`] : [];
+  const words = named ? process : [[rank.role, ...process].join(", ")];
   if (rank.step !== null) words.push(`step ${rank.step}`);
   if (rank.steps_per_second !== null) words.push(`${shown(Number(rank.steps_per_second.toPrecision(3)))} steps/s`);
   if (rank.waiting !== null) words.push(`waits ${Math.round(100 * rank.waiting)} %`);
@@ -52,7 +54,9 @@ export function verdict(job: Job): string {
   const one = late[0];
   if (one !== undefined) return late.length === 1 ? `${nameOf(one)} is late: ${one.detail}` : `${late.length} ranks are late, first ${nameOf(one)}: ${one.detail}`;
   const lost = job.ranks.filter((rank) => rank.phase === "lost");
-  return lost.length > 0 ? `${lost.length} of ${job.ranks.length} ranks are lost; the others go on` : "";
+  if (lost.length === 0) return "";
+  const others = job.ranks.some((rank) => ["starting", "running"].includes(rank.phase)) ? "; the others go on" : "";
+  return `${lost.length} of ${job.ranks.length} ranks ${lost.length === 1 ? "is" : "are"} lost${others}`;
 }
 
 export function Ranks({ job, selected, select }: { job: Job; selected: number; select: (rank: number) => void }) {

@@ -19,6 +19,8 @@ import { Use } from "./use";
 const LIST_MS = 3_000;
 const JOB_MS = 2_000;
 const LOG_MS = 1_000;
+/** Of a list, at once. */
+const MOST_JOBS = 100;
 /** Of a job's folder of logs, what is no log: its metrics. */
 const METRICS = /^gyre-\d+-\d+\.metrics/;
 
@@ -92,6 +94,8 @@ function Reason({ job }: { job: ServiceJob }) {
   return <>{job.properties.executionState === "queued" ? (why.value?.message ?? "") : failure}</>;
 }
 
+const NAMES_CLUSTER = /["']?\bcluster["']?\s*:/;
+
 /** A job.json, from a file or another job, on its way to the server. */
 interface Draft {
   name: string;
@@ -104,15 +108,16 @@ function draftOf(job: ServiceJob): Draft {
   return { name: `${job.name.slice(0, 56)}-again`, experiment: experimentOf(job), text: JSON.stringify({ properties }, null, 2) };
 }
 
-/** Error for a file that is not JSON: YAML is for the server alone to read. */
+/** A file that is not valid JSON or YAML stays as it is: the server explains the mistake. */
 function withCluster(text: string, cluster: string): string {
-  let file: { properties?: Record<string, unknown> };
   try {
-    file = JSON.parse(text) as typeof file;
+    const file = JSON.parse(text) as { properties?: Record<string, unknown> };
+    return JSON.stringify({ ...file, properties: { ...file.properties, cluster: { id: cluster } } });
   } catch {
-    throw new Error("The file is not JSON: name the cluster in it, and choose \u201cas the file says\u201d.");
+    if (NAMES_CLUSTER.test(text)) throw new Error("The file names a cluster, and is not JSON: change the name in it, and choose \u201cas the file says\u201d.");
+    const id = JSON.stringify(cluster);
+    return text.replace(/^(properties:[ \t]*(?:#.*)?\r?\n(?:[ \t]*(?:#.*)?\r?\n)*)([ \t]+)/m, (_, before: string, indent: string) => `${before}${indent}cluster: {id: ${id}}\n${indent}`);
   }
-  return JSON.stringify({ ...file, properties: { ...file.properties, cluster: { id: cluster } } });
 }
 
 function Submit({ workspace, draft, close }: { workspace: string; draft: Draft; close: () => void }) {
@@ -123,7 +128,7 @@ function Submit({ workspace, draft, close }: { workspace: string; draft: Draft; 
   const names = (clusters.value?.value ?? []).map((one) => one.name);
   const [chosen, setChosen] = useState<string | null>(null);
   // A file that names none gets the workspace's only one, as from `gyre job submit`.
-  const cluster = chosen ?? (names.length === 1 && !/"?cluster"?\s*:/.test(draft.text) ? (names[0] ?? "") : "");
+  const cluster = chosen ?? (names.length === 1 && !NAMES_CLUSTER.test(draft.text) ? (names[0] ?? "") : "");
   const dialog = useRef<HTMLDialogElement>(null);
   useEffect(() => dialog.current?.showModal(), []);
   const submit = async () => {
@@ -174,7 +179,13 @@ function Submit({ workspace, draft, close }: { workspace: string; draft: Draft; 
 }
 
 function Jobs({ workspace, open }: { workspace: string; open: (draft: Draft) => void }) {
-  const jobs = usePoll<List<ServiceJob>>(`/workspaces/${encodeURIComponent(workspace)}/jobs?order=newest&maxresults=100`, LIST_MS);
+  const [state, setState] = useState("");
+  /** Behind which job of the list each page begins that was turned to. */
+  const [pages, setPages] = useState<string[]>([]);
+  const after = pages.at(-1);
+  const query = new URLSearchParams({ order: "newest", maxresults: String(MOST_JOBS), ...(state === "" ? {} : { state }), ...(after === undefined ? {} : { after }) });
+  const jobs = usePoll<List<ServiceJob>>(`/workspaces/${encodeURIComponent(workspace)}/jobs?${query.toString()}`, LIST_MS);
+  const older = new URLSearchParams(jobs.value?.nextLink?.split("?")[1] ?? "").get("after");
   const take = async (file: File | undefined) => {
     if (file === undefined) return;
     const name = file.name.replace(/\.[^.]*$/, "").replace(/[^A-Za-z0-9_-]/g, "-").slice(0, 40);
@@ -203,9 +214,22 @@ function Jobs({ workspace, open }: { workspace: string; open: (draft: Draft) => 
             }}
           />
         </label>
+        <label class="file">
+          State
+          <select
+            value={state}
+            onChange={(event) => {
+              setState(event.currentTarget.value);
+              setPages([]);
+            }}
+          >
+            <option value="">any</option>
+            {Object.keys(BADGES).map((one) => <option key={one} value={one}>{one}</option>)}
+          </select>
+        </label>
       </div>
       <Problem error={jobs.error} />
-      {jobs.value !== null && jobs.value.value.length === 0 && <p class="quiet">This workspace has no jobs.</p>}
+      {jobs.value !== null && jobs.value.value.length === 0 && <p class="quiet">{state === "" && pages.length === 0 ? "This workspace has no jobs." : "There are none."}</p>}
       <div class="wide" tabIndex={0} role="region" aria-label="Table of jobs">
         <table>
           <thead>
@@ -227,7 +251,12 @@ function Jobs({ workspace, open }: { workspace: string; open: (draft: Draft) => 
           </tbody>
         </table>
       </div>
-      {jobs.value?.nextLink !== null && jobs.value !== null && <p class="quiet">and older ones</p>}
+      {(older !== null || pages.length > 0) && (
+        <p class="title">
+          <button type="button" disabled={pages.length === 0} onClick={() => setPages(pages.slice(0, -1))}>Newer jobs</button>
+          <button type="button" disabled={older === null} onClick={() => older !== null && setPages([...pages, older])}>Older jobs</button>
+        </p>
+      )}
     </section>
   );
 }

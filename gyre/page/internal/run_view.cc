@@ -34,10 +34,18 @@ class RunView::Visitor : public metrics::FileVisitor {
     first_.note(key, value);
     second_.note(key, value);
   }
+  void event(std::string_view line) override {
+    first_.event(line);
+    second_.event(line);
+    has_event_ = true;
+  }
+  /// Since it was asked last.
+  bool takes_event() { return std::exchange(has_event_, false); }
 
  private:
   metrics::FileVisitor& first_;
   metrics::FileVisitor& second_;
+  bool has_event_ = false;
 };
 
 RunView::RunView(std::string name, std::filesystem::path metrics, std::filesystem::path logs,
@@ -85,6 +93,7 @@ void RunView::read_files() {
   try {
     if (!reader_) reader_ = std::make_unique<metrics::FileReader>(metrics_file_, *visitor_);
     reader_->read();
+    if (visitor_->takes_event()) ++versions_.job;  // A rank that starts again has no numbers.
   } catch (const Error&) {
     metrics_are_unreadable_ = true;  // The launcher has said why; logs and ranks are still to be seen.
   }
