@@ -1,4 +1,5 @@
-"""The page compared with TensorBoard: the same Chromium, and values of 64 ranks; the page also has a log of 1 GB."""
+"""The page compared with TensorBoard: the same Chromium, and values of 64 ranks; the page also has a log of 1 GB.
+And, of the page alone, the timeline of 64 ranks."""
 
 from __future__ import annotations
 
@@ -112,6 +113,46 @@ def our_page(folder: Path, log_bytes: int) -> Iterator[str]:
         job.wait()
 
 
+def write_traces(folder: Path, steps: int) -> None:
+    """What 64 ranks write of so many steps of 10 ms (docs/guide/page.md), each with its own luck."""
+    for rank in range(RANKS):
+        random = np.random.default_rng(rank)
+        head = {"name": "gyre", "start_time_since_epoch_in_micros": BEGAN_US + rank * BETWEEN_US}
+        events: list[dict[str, Any]] = [{"name": "process_name", "ph": "M", "pid": 0, "args": head}]
+        for row, name in ((1, "gyre: program"), (2, "gyre: open lane"), (3, "optimizer.0")):
+            events.append({"name": "process_name", "ph": "M", "pid": row, "ts": 0, "args": {"name": name}})
+        for step, (data, compute, exchange) in enumerate(
+            random.integers((200, 3000, 1500), (900, 5000, 3000), (steps, 3))
+        ):
+            at = step * 10_000
+            called, ended = at + data + compute, at + data + compute + exchange
+            parts = f"wait {exchange // 3} copy {exchange // 8} reduce {exchange // 6} send {exchange // 5}"
+            events.append({"ph": "X", "pid": 1, "tid": 0, "ts": at, "dur": data, "name": "WAIT_FOR_DATA"})
+            events.append({"ph": "B", "pid": 3, "tid": 0, "ts": called - 500, "name": "NEGOTIATE_ALLREDUCE"})
+            events.append({"ph": "E", "pid": 3, "tid": 0, "ts": called})
+            for pid, name, detail in ((2, "COLLECTIVE", parts), (1, "WAIT_FOR_EXCHANGE", "optimizer.0")):
+                span = {"ph": "X", "pid": pid, "tid": 0, "ts": called, "dur": ended - called, "name": name}
+                events.append({**span, "args": {"detail": detail}})
+        lines = ",\n".join(json.dumps(event, separators=(",", ":"), default=int) for event in events)
+        (folder / f"recorded-{rank}").write_text(f"[\n{lines}\n]\n")
+
+
+@contextmanager
+def page_of_timelines(folder: Path) -> Iterator[str]:
+    """Its ranks write at once what ranks would have written in some minutes."""
+    options = ["-n", str(RANKS), "--page", "--timeline", "trace-{rank}.json"]
+    script = 'cp "recorded-$GYRE_RANK" "trace-$GYRE_RANK.json"; exec sleep 3600'
+    with (folder / "errors").open("wb") as errors:
+        command = [GYRE, "run", *options, "--", "sh", "-c", script]
+        job = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=errors)
+    try:
+        link = wait_for("the link", lambda: re.search(r"one browser: (\S+)", (folder / "errors").read_text()))
+        yield link[1]
+    finally:
+        job.terminate()
+        job.wait()
+
+
 @contextmanager
 def tensorboard(folder: Path) -> Iterator[str]:
     """Ready when it has read everything, which is not part of what is measured."""
@@ -136,7 +177,7 @@ def tensorboard(folder: Path) -> Iterator[str]:
 def measure(which: str, link: str) -> dict[str, Any]:
     modules = ROOT / ".venv" / "browser" / "node_modules"
     words = ["node", ROOT / "bench" / "page.mjs", modules, which, link]
-    done = subprocess.run(words, check=True, stdout=subprocess.PIPE, timeout=LONGEST_WAIT_SECONDS)
+    done = subprocess.run(words, check=True, stdout=subprocess.PIPE, timeout=2 * LONGEST_WAIT_SECONDS)
     row = {"bench": "page", "program": which, **json.loads(done.stdout), "load": round(os.getloadavg()[0], 1)}
     print(json.dumps(row), flush=True)
     return row
@@ -146,16 +187,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev bench page", description=__doc__)
     parser.add_argument("--steps", type=int, default=100_000)
     parser.add_argument("--log-bytes", type=int, default=1_000_000_000)
+    parser.add_argument("--timeline-steps", type=int, default=10_000)
+    parser.add_argument("--only", choices=("charts", "timeline"), help="One half of it")
     parser.add_argument("--json", metavar="FILE", type=Path)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        write_metrics(folder / "recorded.metrics", arguments.steps)
         rows = []
-        with our_page(folder, arguments.log_bytes) as link:
-            rows.append(measure("gyre", link))
-        with tensorboard(folder) as link:
-            rows.append(measure("tensorboard", link))
+        if arguments.only != "timeline":
+            write_metrics(folder / "recorded.metrics", arguments.steps)
+            with our_page(folder, arguments.log_bytes) as link:
+                rows.append(measure("gyre", link))
+            with tensorboard(folder) as link:
+                rows.append(measure("tensorboard", link))
+        if arguments.only != "charts":
+            write_traces(folder, arguments.timeline_steps)
+            with page_of_timelines(folder) as link:
+                rows.append(measure("timeline", link))
     if arguments.json:
         arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
     return 0

@@ -61,6 +61,19 @@ class TemporaryFolder {
   fs::path path_;
 };
 
+/// Fetches the timelines of the last attempt into a folder: the pattern of their names, or nothing where there are
+/// none.
+std::string fetch_timelines(Session& session, const JobName& job, const fs::path& folder) {
+  std::map<int, std::vector<std::string>> attempts;
+  for (const auto& file : list_files(session, job, kLogs, "", false)) {
+    if (const auto timeline = metrics::job_timeline_named(file.path)) attempts[timeline->attempt].push_back(file.path);
+  }
+  if (attempts.empty()) return "";
+  const auto& [attempt, names] = *attempts.rbegin();
+  for (const std::string& name : names) jobs::client::download(session, job, kLogs, name, folder / name);
+  return (folder / metrics::name_of_timelines(attempt)).string();
+}
+
 /// One run of all that the launchers of a job have written, attempt by attempt. Error(kNotFound) where there is none.
 metrics::Run load_job(Session& session, const JobName& job) {
   std::map<metrics::JobFile, std::string> files;
@@ -91,7 +104,9 @@ metrics::Run load_job(Session& session, const JobName& job) {
 int report(const MetricsOptions& options, const Environment& environment) {
   Session session = options.job.remote.session(environment, kPatience);
   const JobName job = options.job.find(session, environment);
-  write_report({load_job(session, job)}, {shown_place(job)}, options.target);
+  const TemporaryFolder folder;
+  write_report({load_job(session, job)}, {shown_place(job)}, options.target,
+               fetch_timelines(session, job, folder.path()));
   return 0;
 }
 
@@ -164,7 +179,8 @@ void add_job_top(VerbGroup& group) {
 }
 
 void add_job_report(VerbGroup& group) {
-  CLI::App* verb = group.app().add_subcommand("report", "Write a page with a job's charts, as one file for a browser");
+  CLI::App* verb = group.app().add_subcommand(
+      "report", "Write a page with a job's charts and its timeline, as one file for a browser");
   auto options = std::make_shared<MetricsOptions>();
   options->job.add_options(*verb, Remote::kWorkspace);
   verb->add_option("--to", options->target, "Write there (default: standard output)")->type_name("FILE");

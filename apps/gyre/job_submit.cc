@@ -20,6 +20,7 @@
 #include "gyre/jobs/spec/command.h"
 #include "gyre/jobs/spec/duration.h"
 #include "gyre/jobs/spec/parse.h"
+#include "gyre/jobs/spec/timelines.h"
 
 namespace gyre::app {
 
@@ -129,6 +130,7 @@ JobSubmit::JobSubmit(VerbGroup& group) : verb_(group.app().add_subcommand("submi
   add_output_option(*verb_, outputs_);
   verb_->add_option("--logs", logs_, "stdOutErrPathPrefix (default for a command: kept by the server)")
       ->type_name("DIR");
+  verb_->add_flag("--timeline", timeline_, "Have each rank write a timeline, which the job's page shows");
   verb_->add_option("--priority", priority_, "low, normal or high")
       ->check(CLI::IsMember({"low", "normal", "high"}))
       ->type_name("PRIORITY");
@@ -213,6 +215,7 @@ void JobSubmit::apply_options(JobSpec& spec, const std::vector<std::string>& env
   if (gpus_per_node_) spec.gpus_per_node = gpus_per_node_;
   if (cpus_per_node_) spec.cpus_per_node = cpus_per_node_;
   if (!memory_per_node_.empty()) spec.memory_per_node = memory_per_node_;
+  if (timeline_) jobs::spec::ask_for_timelines(spec);
   if (!preparation_.empty() && !has_command_) spec.job_preparation_command_line = preparation_;
   if (!requirements_.empty()) {
     if (spec.container_settings) throw UsageError("--requirements is for jobs without containerSettings");

@@ -42,6 +42,7 @@ class JobSubmit {
   std::string cluster_;
   std::optional<int> nodes_;
   std::optional<int> gpus_per_node_;
+  bool timeline_ = false;
   std::optional<int> cpus_per_node_;
   std::string memory_per_node_;
   std::optional<int> processes_;

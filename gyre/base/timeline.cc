@@ -42,12 +42,13 @@ std::optional<std::string_view> group_in(std::string_view name) {
 
 }  // namespace
 
-void Timeline::start(const std::filesystem::path& path, bool mark_cycles) {
+void Timeline::start(const std::filesystem::path& path, bool mark_cycles, std::int64_t most_bytes) {
   const MutexLock control(control_mutex_);
   stop_running();  // Under the same lock: of two threads that start one, each ends the other's.
   file_.emplace(path, fmt::format("{{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":0,\"args\":{{\"name\":\"gyre\","
                                   "\"start_time_since_epoch_in_micros\":{}}}}}",
                                   wall_clock_us()));
+  most_bytes_ = most_bytes;
   {
     const MutexLock lock(mutex_);
     queue_.clear();
@@ -199,6 +200,12 @@ void Timeline::write_loop() {
 
 void Timeline::write_events(const std::string& events) {
   if (!file_) return;
+  if (most_bytes_ > 0 && file_->bytes() + static_cast<std::int64_t>(events.size()) > most_bytes_) {
+    logger_->warn("the timeline ends here: it has the {} bytes that it may have", most_bytes_);
+    enabled_ = false;
+    file_.reset();
+    return;
+  }
   try {
     file_->append(events);
   } catch (const Error& error) {

@@ -39,8 +39,9 @@ class Timeline {
   explicit Timeline(Logger logger) : logger_(std::move(logger)) {}
   ~Timeline() { stop(); }
 
-  /// Opens (and empties) `path`. Error when it cannot be written. Replaces a timeline that is running.
-  void start(const std::filesystem::path& path, bool mark_cycles);
+  /// Opens (and empties) `path`. Error when it cannot be written. Replaces a timeline that is running. `most_bytes`:
+  /// it ends when its file has so many; 0: any number.
+  void start(const std::filesystem::path& path, bool mark_cycles, std::int64_t most_bytes = 0);
   /// Writes what is queued and closes the file. Idempotent.
   void stop();
   bool enabled() const { return enabled_.load(std::memory_order_relaxed); }
@@ -87,6 +88,7 @@ class Timeline {
   SteadyClock::time_point started_ GYRE_GUARDED_BY(mutex_);
 
   std::optional<TraceFile> file_;  // The writer thread's, while it runs.
+  std::int64_t most_bytes_ = 0;    // As file_.
   std::thread writer_;
 };
 

@@ -175,6 +175,23 @@ TEST_F(TimelineTest, the_file_is_valid_after_kill_9) {
   }
 }
 
+// Those of a server's jobs lie among logs, which have a limit.
+TEST_F(TimelineTest, ends_where_its_file_may_have_no_more) {
+  constexpr std::int64_t kMost = 2'000;
+  Timeline timeline(null_logger());
+  timeline.start(path(), false, kMost);
+  const Deadline deadline = Deadline::after(std::chrono::seconds(20));
+  while (timeline.enabled() && !deadline.passed()) {
+    timeline.begin("x", "QUEUE");
+    timeline.end("x");
+    std::this_thread::yield();
+  }
+  EXPECT_FALSE(timeline.enabled());
+  timeline.stop();
+  EXPECT_GT(parse().size(), 2U);
+  EXPECT_LE(std::filesystem::file_size(path()), kMost + kTraceClosing.size());
+}
+
 TEST_F(TimelineTest, a_path_that_cannot_be_written_is_one_clear_error) {
   Timeline timeline(null_logger());
   EXPECT_THROW(timeline.start(folder_ / "missing" / "timeline.json", false), Error);

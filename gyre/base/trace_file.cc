@@ -15,7 +15,6 @@ namespace gyre {
 namespace {
 
 constexpr std::string_view kOpening = "[\n";
-constexpr std::string_view kClosing = "\n]\n";
 /// Longer than any line that is written at once.
 constexpr std::int64_t kTailBytes = 1 << 20;
 
@@ -38,19 +37,19 @@ TraceFile::TraceFile(const std::filesystem::path& path, std::string_view first_e
     : path_(path.string()), file_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
   const std::string what = fmt::format("cannot write the trace {}", path_);
   if (!file_) throw system_error(what, errno);
-  const std::string text = fmt::format("{}{}{}", kOpening, first_event, kClosing);
+  const std::string text = fmt::format("{}{}{}", kOpening, first_event, kTraceClosing);
   write_all(file_.get(), as_bytes(text), what);
-  closing_offset_ = static_cast<std::int64_t>(text.size() - kClosing.size());
+  closing_offset_ = static_cast<std::int64_t>(text.size() - kTraceClosing.size());
 }
 
 void TraceFile::append(std::string_view events) {
-  if (write_at(file_.get(), fmt::format("{}{}", events, kClosing), closing_offset_)) {
+  if (write_at(file_.get(), fmt::format("{}{}", events, kTraceClosing), closing_offset_)) {
     closing_offset_ += static_cast<std::int64_t>(events.size());
     return;
   }
   const Error failure = system_error(fmt::format("cannot write the trace {}", path_), errno);
   const bool restored =
-      ::ftruncate(file_.get(), closing_offset_) == 0 && write_at(file_.get(), kClosing, closing_offset_);
+      ::ftruncate(file_.get(), closing_offset_) == 0 && write_at(file_.get(), kTraceClosing, closing_offset_);
   if (!restored) throw Error(failure.code(), fmt::format("{}; it lacks its closing bracket", failure.what()));
   throw failure;
 }
@@ -64,13 +63,13 @@ bool complete_trace_file(const std::filesystem::path& path) {
   }
   const std::int64_t start = std::max<std::int64_t>(0, size - kTailBytes);
   const std::string tail = read_at(file.get(), start, size - start);
-  if (std::string_view(tail).ends_with(kClosing)) return true;
+  if (std::string_view(tail).ends_with(kTraceClosing)) return true;
   // The last line that is whole ends in "}," and a newline, or in "}" and the torn start of the closing.
   const std::size_t separator = tail.rfind("},\n");
   const std::size_t end = separator == std::string::npos ? tail.rfind('}') : separator;
   if (end == std::string::npos) return false;
   const auto closing = start + static_cast<std::int64_t>(end) + 1;
-  return ::ftruncate(file.get(), closing) == 0 && write_at(file.get(), kClosing, closing);
+  return ::ftruncate(file.get(), closing) == 0 && write_at(file.get(), kTraceClosing, closing);
 }
 
 }  // namespace gyre

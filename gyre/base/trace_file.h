@@ -9,6 +9,9 @@
 
 namespace gyre {
 
+/// What ends a trace file, and is overwritten by the next events: all before it stays as it is.
+inline constexpr std::string_view kTraceClosing = "\n]\n";
+
 /// A file that holds one JSON array of trace events (Chrome's format), and is valid after every append: each one
 /// overwrites the closing bracket and brings its own. One event a line.
 ///
@@ -22,6 +25,8 @@ class TraceFile {
   /// Appends lines of the form ",\n{event}". Where that fails (a full disk) the file is left as it was, valid, and
   /// the Error says why.
   void append(std::string_view events);
+  /// Without the closing bracket.
+  std::int64_t bytes() const { return closing_offset_; }
 
  private:
   std::string path_;

@@ -107,7 +107,8 @@ class Engine::Implementation {
   std::unique_ptr<Join> begin_join(const JoinOptions& options);
   void shutdown();
   Timeline& own_timeline() const;
-  void start_own_timeline(const std::filesystem::path& path, bool mark_cycles);
+  void start_own_timeline(const std::filesystem::path& path, bool mark_cycles, std::int64_t most_bytes = 0);
+  void start_job_timeline(const metrics::JobFileOrder& order);
   std::uint64_t next_exchange() { return ++exchanges_; }
   internal::Agreements& agreements() { return open_lane_->agreements(); }
 
@@ -155,7 +156,11 @@ Engine::Implementation::Implementation(group::Group& group, EngineOptions option
       logger_(std::move(logger)),
       own_timeline_(timeline ? nullptr : std::make_shared<Timeline>(logger_)),
       timeline_(timeline ? *std::move(timeline) : TimelineRows(own_timeline_)) {
-  if (own_timeline_ && !options_.timeline.empty()) start_own_timeline(options_.timeline, options_.timeline_mark_cycles);
+  if (own_timeline_ && !options_.timeline.empty()) {
+    start_own_timeline(options_.timeline, options_.timeline_mark_cycles);
+  } else if (own_timeline_ && options_.job_timeline) {
+    start_job_timeline(*options_.job_timeline);
+  }
   const auto place = internal::negotiation_place(group_.topology().hosts(), group_.rank(), options_.negotiation_arity);
   const int parent = place.children.empty() ? place.parent : group_.rank();
   open_lane_ = std::make_unique<internal::OpenLane>(group_, take_place(place), parent, joins_, *plans_, timeline_,
@@ -324,17 +329,31 @@ Timeline& Engine::Implementation::own_timeline() const {
 }
 
 /// Rank 0's, or everybody's where each has a file of its own.
-void Engine::Implementation::start_own_timeline(const std::filesystem::path& path, bool mark_cycles) {
+void Engine::Implementation::start_own_timeline(const std::filesystem::path& path, bool mark_cycles,
+                                                std::int64_t most_bytes) {
   const bool is_for_all = has_rank_mark(path);
   if (group_.rank() != 0 && !is_for_all) return;
   const group::Member& self = group_.topology().self();
-  own_timeline_->start(file_of_rank(path, self.rank_in_job.value_or(self.rank)), mark_cycles);
+  own_timeline_->start(file_of_rank(path, self.rank_in_job.value_or(self.rank)), mark_cycles, most_bytes);
   if (!is_for_all) return;
   std::string detail = fmt::format("host {} id {}", self.host_name, self.host_id);
   if (const auto offset = internal::clock_offset(group_, kLongestClockMeasurement)) {
     detail += fmt::format(" ahead {}", offset->count());
   }
   own_timeline_->add("gyre: clock", {.name = "CLOCK", .began = SteadyClock::now(), .detail = std::move(detail)});
+}
+
+/// The job goes on without one where its node has no place for it.
+void Engine::Implementation::start_job_timeline(const metrics::JobFileOrder& order) {
+  const std::uint64_t share = order.most_bytes / static_cast<std::uint64_t>(group_.topology().local_size());
+  std::error_code none;
+  // A file of its own for a rank that starts again: whoever copies the old one finds that it is another.
+  std::filesystem::remove(file_of_rank(order.path, group_.topology().self().rank_in_job.value_or(group_.rank())), none);
+  try {
+    start_own_timeline(order.path, options_.timeline_mark_cycles, static_cast<std::int64_t>(share));
+  } catch (const Error& error) {
+    logger_->warn("this rank writes no timeline: {}", error.what());
+  }
 }
 
 void Engine::Implementation::shutdown() {

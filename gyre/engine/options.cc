@@ -39,6 +39,9 @@ EngineOptions engine_options_from_environment() {
   if (timeline && !(timeline->second == "DYNAMIC" && timeline->first == std::string_view("HOROVOD_TIMELINE"))) {
     options.timeline = timeline->second;
   }
+  if (const auto order = environment_variable(metrics::kJobTimelineVariable)) {
+    options.job_timeline = metrics::parse_job_file_order(*order);
+  }
   if (const auto set = first_set({"GYRE_TIMELINE_MARK_CYCLES", "HOROVOD_TIMELINE_MARK_CYCLES"})) {
     options.timeline_mark_cycles = parse_bool(set->second, set->first);
   }

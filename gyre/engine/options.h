@@ -8,8 +8,11 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "gyre/metrics/job_file.h"
 
 namespace gyre::engine {
 
@@ -40,6 +43,8 @@ struct EngineOptions {
   /// Largest bucket, but see largest_bucket_bytes; 0: every tensor travels alone.
   std::size_t fusion_bytes = kDefaultFusionBytes;
   std::filesystem::path timeline;     ///< Rank 0 writes a Chrome trace there (engine.h); empty: none.
+  /// Of a job of the job server, unless `timeline` names a file; "{rank}" is in the name.
+  std::optional<metrics::JobFileOrder> job_timeline;
   bool timeline_mark_cycles = false;  ///< Adds CYCLE_START instants: one whenever the ranks have agreed on what to do.
   /// An operation, or the end of a plan's step, that some ranks wait for this long is reported by rank 0, with where
   /// each rank is; 0: never.
@@ -71,7 +76,7 @@ struct EngineOptions {
 std::shared_ptr<internal::ProcessWaits> make_process_waits(
     std::function<std::vector<ProgramThread>()> program_threads = {});
 
-/// GYRE_FUSION_BYTES, GYRE_TIMELINE, GYRE_STALL_WARNING_SECONDS, GYRE_STALL_FAILURE_SECONDS,
+/// GYRE_FUSION_BYTES, GYRE_TIMELINE, GYRE_JOB_TIMELINE, GYRE_STALL_WARNING_SECONDS, GYRE_STALL_FAILURE_SECONDS,
 /// GYRE_DEADLOCK_SECONDS, GYRE_COLLECTIVE_TIMEOUT_SECONDS, and Horovod's
 /// HOROVOD_FUSION_THRESHOLD, HOROVOD_TIMELINE, HOROVOD_TIMELINE_MARK_CYCLES, HOROVOD_STALL_CHECK_TIME_SECONDS,
 /// HOROVOD_STALL_CHECK_DISABLE, HOROVOD_STALL_SHUTDOWN_TIME_SECONDS where ours is not set. Error(kInvalidArgument)

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gyre/engine/runtime.h"
@@ -57,6 +58,17 @@ TEST_F(TimelineOfRanks, each_says_what_its_collectives_and_its_program_did) {
     EXPECT_THAT(details_of(rank, "COLLECTIVE").front(), testing::MatchesRegex("wait .* copy .* reduce .* send .*"));
     EXPECT_THAT(details_of(rank, "WAIT_FOR_EXCHANGE"), testing::ElementsAre("x"));
   }
+}
+
+// A job of the job server asks for them; where a node has no place for one, the job is more important.
+TEST_F(TimelineOfRanks, a_job_servers_are_written_where_they_can_be) {
+  const metrics::JobFileOrder order{.path = std::exchange(options_.engine.timeline, {}), .most_bytes = 1'000'000};
+  options_.engine.job_timeline = order;
+  run_ranks(2, sum_once, options_);
+  for (const int rank : {0, 1}) EXPECT_EQ(details_of(rank, "COLLECTIVE").size(), 1U);
+  options_.engine.job_timeline->path = folder_ / "none" / "rank-{rank}.json";
+  run_ranks(2, sum_once, options_);
+  EXPECT_FALSE(fs::exists(folder_ / "none"));
 }
 
 // Both "hosts" have this machine's clock.

@@ -307,6 +307,15 @@ TEST(MetricsJobFile, names_and_orders_are_read_as_they_are_written) {
                             "gyre-99999999999-0.metrics"}) {
     EXPECT_FALSE(job_file_named(other)) << other;
   }
+  EXPECT_EQ(name_of_timelines(3), "gyre-3-timeline-{rank}.json");
+  const auto timeline = job_timeline_named("gyre-3-timeline-12.json");
+  ASSERT_TRUE(timeline);
+  EXPECT_EQ(timeline->attempt, 3);
+  EXPECT_EQ(timeline->rank, 12);
+  for (const char* other : {"gyre-3-timeline-012.json", "gyre-3-timeline-1.json.1", "gyre-3-timeline-.json",
+                            "gyre-3-timeline--1.json", "gyre-3-1.metrics"}) {
+    EXPECT_FALSE(job_timeline_named(other)) << other;
+  }
   const auto order = parse_job_file_order(text_of(JobFileOrder{.path = "/logs/a:b", .most_bytes = 77}));
   ASSERT_TRUE(order);
   EXPECT_EQ(order->path, "/logs/a:b");

@@ -4,11 +4,15 @@
 
 #include <charconv>
 
+#include "gyre/base/rank_file.h"
+
 namespace gyre::metrics {
 namespace {
 
 constexpr std::string_view kBeginning = "gyre-";
 constexpr std::string_view kEnding = ".metrics";
+constexpr std::string_view kTimeline = "-timeline-";
+constexpr std::string_view kTimelineEnding = ".json";
 
 /// The number that `text` begins with, which is taken off; nothing without one.
 template <typename Number>
@@ -41,6 +45,21 @@ std::optional<JobFile> job_file_named(std::string_view name) {
   if (!node) return std::nullopt;
   const JobFile file{.attempt = *attempt, .node = *node};
   return name_of(file) == name ? std::optional(file) : std::nullopt;  // "gyre-01-0.metrics" is somebody else's.
+}
+
+std::string name_of_timelines(int attempt) {
+  return fmt::format("{}{}{}{}{}", kBeginning, attempt, kTimeline, kRankMark, kTimelineEnding);
+}
+
+std::optional<JobTimelineFile> job_timeline_named(std::string_view name) {
+  std::string_view rest = name;
+  if (!take(rest, kBeginning)) return std::nullopt;
+  const auto attempt = take_number<int>(rest);
+  if (!attempt || !take(rest, kTimeline)) return std::nullopt;
+  const auto rank = take_number<int>(rest);
+  if (!rank) return std::nullopt;
+  const JobTimelineFile file{.attempt = *attempt, .rank = *rank};
+  return file_of_rank(name_of_timelines(file.attempt), file.rank) == name ? std::optional(file) : std::nullopt;
 }
 
 std::string text_of(const JobFileOrder& order) { return fmt::format("{}:{}", order.most_bytes, order.path.string()); }

@@ -22,12 +22,15 @@ using Json = nlohmann::json;
 
 constexpr std::array<const char*, kActivities> kNames = {"wait_for_exchange", "wait_for_data", "negotiate", "exchange",
                                                          "wait_for_ranks",    "copy",          "reduce",    "send"};
-constexpr std::size_t kMostSpansInMemory = 2'000'000;
 constexpr std::size_t kMostSpansOfRank = 50'000;
 constexpr std::size_t kFewestSpans = 16;
 constexpr std::size_t kMostLabels = 10'000;
-/// Of one call of read(): a look must not take long.
-constexpr std::size_t kMostBytesAtOnce = std::size_t{8} << 20;
+constexpr std::size_t kLongestLabel = 300;
+constexpr std::size_t kMostRows = 100'000;
+/// Of one call of read(); no line of ours is longer.
+constexpr std::size_t kFewestBytesAtOnce = std::size_t{64} << 10;
+/// Sums of two times, and their differences, are numbers as well.
+constexpr std::int64_t kFarthestUs = std::int64_t{1} << 55;
 constexpr std::size_t kHeadBytes = 128;
 
 /// Neighbours become one where both together are not longer than `longest`.
@@ -54,6 +57,20 @@ std::vector<Span> fewer(const Container& spans, std::size_t most) {
   auto longest_us = (all.back().end_us - all.front().begin_us) / static_cast<std::int64_t>(most) + 1;
   for (; all.size() > most; longest_us *= 2) all = joined(all, longest_us);
   return all;
+}
+
+/// What no rank of ours writes.
+struct NotOurs {};
+
+std::int64_t time_in(const Json& object, const char* name) {
+  const Json& number = object.at(name);
+  if (!number.is_number_integer()) throw NotOurs();
+  if (number.is_number_unsigned() && number.get<std::uint64_t>() > static_cast<std::uint64_t>(kFarthestUs)) {
+    throw NotOurs();
+  }
+  const auto time = number.get<std::int64_t>();
+  if (time < -kFarthestUs || time > kFarthestUs) throw NotOurs();
+  return time;
 }
 
 /// The number behind a word: "send 12" in "wait 1 send 12".
@@ -90,8 +107,7 @@ std::vector<Span> Spans::within(std::int64_t from_us, std::int64_t to_us, std::s
   return fewer(std::ranges::subrange(begin, end), most);
 }
 
-RankTimeline::RankTimeline(std::filesystem::path file, std::size_t most_spans)
-    : path_(std::move(file)), most_spans_(most_spans) {
+RankTimeline::RankTimeline(Open open, std::size_t most_spans) : open_(std::move(open)), most_spans_(most_spans) {
   begin_again();
 }
 
@@ -104,8 +120,8 @@ void RankTimeline::begin_again() {
   start_us_ = end_us_ = 0;
 }
 
-bool RankTimeline::read() {
-  const UniqueFd file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+bool RankTimeline::read(std::size_t most_bytes) {
+  const UniqueFd file = open_();
   if (!file) return false;
   std::string head(kHeadBytes, '\0');
   head.resize(static_cast<std::size_t>(std::max<ssize_t>(0, ::pread(file.get(), head.data(), head.size(), 0))));
@@ -115,7 +131,7 @@ bool RankTimeline::read() {
   }
   struct stat status{};
   if (::fstat(file.get(), &status) != 0 || std::cmp_less_equal(status.st_size, offset_)) return false;
-  std::string text(std::min(kMostBytesAtOnce, static_cast<std::size_t>(status.st_size) - offset_), '\0');
+  std::string text(std::min(most_bytes, static_cast<std::size_t>(status.st_size) - offset_), '\0');
   const ssize_t count = ::pread(file.get(), text.data(), text.size(), static_cast<off_t>(offset_));
   if (count <= 0) return false;
   const std::string_view read(text.data(), static_cast<std::size_t>(count));
@@ -139,16 +155,19 @@ void RankTimeline::take(std::string_view line) {
   if (!event.is_object()) return;
   try {
     const std::string& phase = event.at("ph").get_ref<const std::string&>();
-    const int row_number = event.at("pid").get<int>();
+    const int row_number = static_cast<int>(time_in(event, "pid"));
     if (phase == "M") {
       const Json& arguments = event.at("args");
-      if (row_number == 0) start_us_ = end_us_ = arguments.at("start_time_since_epoch_in_micros").get<std::int64_t>();
-      if (event.at("name") == "process_name") rows_[row_number].name = arguments.at("name");
+      if (row_number == 0) start_us_ = end_us_ = time_in(arguments, "start_time_since_epoch_in_micros");
+      if (event.at("name") == "process_name" && is_kept(row_number)) {
+        rows_[row_number].name = arguments.at("name").get<std::string>().substr(0, kLongestLabel);
+      }
       return;
     }
+    if (!is_kept(row_number)) return;
     Row& row = rows_[row_number];
-    const std::int64_t at_us = start_us_ + event.at("ts").get<std::int64_t>();
-    const std::int64_t end_us = phase == "X" ? at_us + event.at("dur").get<std::int64_t>() : at_us;
+    const std::int64_t at_us = start_us_ + time_in(event, "ts");
+    const std::int64_t end_us = phase == "X" ? at_us + time_in(event, "dur") : at_us;
     end_us_ = std::max(end_us_, end_us);
     if (phase == "B" && event.at("name").get_ref<const std::string&>().starts_with("NEGOTIATE")) {
       row.negotiates_since = at_us;
@@ -161,8 +180,12 @@ void RankTimeline::take(std::string_view line) {
     }
   } catch (const Json::exception&) {
     // Not one of ours: the program may write what it likes.
+  } catch (const NotOurs&) {
+    return;
   }
 }
+
+bool RankTimeline::is_kept(int row) const { return rows_.size() < kMostRows || rows_.contains(row); }
 
 void RankTimeline::take_phase(const Row& row, std::string_view name, Span span, const std::string& detail) {
   if (name == "WAIT_FOR_DATA") return add(Activity::kWaitForData, span);
@@ -190,12 +213,14 @@ void RankTimeline::take_clock(const std::string& detail) {
   const std::size_t id = detail.find(" id ");
   const std::size_t ahead = detail.find(" ahead ");
   if (!detail.starts_with("host ") || id == std::string::npos) return;
-  host_ = detail.substr(5, id - 5);
-  host_id_ = detail.substr(id + 4, ahead == std::string::npos ? ahead : ahead - id - 4);
+  host_ = detail.substr(5, std::min(id - 5, kLongestLabel));
+  host_id_ = detail.substr(id + 4, std::min(ahead == std::string::npos ? ahead : ahead - id - 4, kLongestLabel));
   ahead_us_ = number_after(detail, " ahead ");
+  if (ahead_us_ && (*ahead_us_ > kFarthestUs || *ahead_us_ < -kFarthestUs)) ahead_us_.reset();
 }
 
 std::uint32_t RankTimeline::label_of(const std::string& text) {
+  if (text.size() > kLongestLabel) return label_of(text.substr(0, kLongestLabel));
   const auto known = numbers_.find(text);
   if (known != numbers_.end()) return known->second;
   if (labels_.size() == kMostLabels) return 0;
@@ -209,19 +234,27 @@ void RankTimeline::add(Activity activity, Span span) {
   if (span.end_us > span.begin_us) spans_[static_cast<std::size_t>(activity)].add(span);
 }
 
+JobTimeline::JobTimeline(std::filesystem::path pattern)
+    : open_([pattern = std::move(pattern)](int rank) {
+        return UniqueFd(::open(file_of_rank(pattern, rank).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+      }) {}
+
 void JobTimeline::add_rank(int rank) {
   // All of them once there are many: the bound is of all ranks together.
-  const std::size_t most = std::min(kMostSpansOfRank, kMostSpansInMemory / kActivities / (ranks_.size() + 1));
-  ranks_.try_emplace(rank, file_of_rank(pattern_, rank), std::max(most, kFewestSpans));
+  const std::size_t most = std::min(kMostSpansOfRank, most_spans_ / kActivities / (ranks_.size() + 1));
+  ranks_.try_emplace(rank, [open = open_, rank] { return open(rank); }, std::max(most, kFewestSpans));
 }
 
 void JobTimeline::find_ranks() {
-  for (int rank = 0; std::filesystem::exists(file_of_rank(pattern_, rank)); ++rank) add_rank(rank);
+  for (int rank = 0; open_(rank); ++rank) add_rank(rank);
 }
 
-bool JobTimeline::read() {
+bool JobTimeline::read(std::size_t most_bytes) {
+  const std::size_t of_each = most_bytes / std::max<std::size_t>(ranks_.size(), 1);
   bool is_news = false;
-  for (auto& [number, rank] : ranks_) is_news = rank.read() || is_news;
+  for (auto& [number, rank] : ranks_) {
+    is_news = rank.read(std::clamp(of_each, kFewestBytesAtOnce, RankTimeline::kMostBytesAtOnce)) || is_news;
+  }
   return is_news;
 }
 

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <deque>
 #include <filesystem>
+#include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -52,14 +54,20 @@ class Spans {
   std::deque<Span> spans_;
 };
 
-/// The trace of one rank (GYRE_TIMELINE with {rank} in it) while it grows. Not thread-safe.
+/// The trace of one rank (GYRE_TIMELINE with {rank} in it) while it grows. Anything may stand in its file; what is kept
+/// of it is limited. Not thread-safe.
 class RankTimeline {
  public:
-  /// `most_spans`: of each activity.
-  RankTimeline(std::filesystem::path file, std::size_t most_spans);
+  /// Nothing where there is no such file, or not yet.
+  using Open = std::function<UniqueFd()>;
+  /// Of one call of read(): a look must not take long.
+  static constexpr std::size_t kMostBytesAtOnce = std::size_t{8} << 20;
 
-  /// Takes in what has come, a bounded part of it. True where there was something.
-  bool read();
+  /// `most_spans`: of each activity.
+  RankTimeline(Open open, std::size_t most_spans);
+
+  /// Takes in what has come, so many bytes of it at most. True where there was something.
+  bool read(std::size_t most_bytes = kMostBytesAtOnce);
 
   // By the clock of its host, since 1970.
   std::int64_t begin_us() const { return start_us_; }
@@ -81,9 +89,10 @@ class RankTimeline {
   void take_phase(const Row& row, std::string_view name, Span span, const std::string& detail);
   void take_clock(const std::string& detail);
   std::uint32_t label_of(const std::string& text);
+  bool is_kept(int row) const;
   void add(Activity activity, Span span);
 
-  std::filesystem::path path_;
+  Open open_;
   std::size_t most_spans_;
   std::string head_;  ///< Of the file: another one says that it was begun again.
   std::uint64_t offset_ = 0;
@@ -101,14 +110,20 @@ class RankTimeline {
 /// Those of all ranks, by one clock. Not thread-safe.
 class JobTimeline {
  public:
+  using OpenRank = std::function<UniqueFd(int rank)>;
+  static constexpr std::size_t kMostSpansInMemory = 2'000'000;
+
   /// `pattern`: a file with "{rank}" in its name.
-  explicit JobTimeline(std::filesystem::path pattern) : pattern_(std::move(pattern)) {}
+  explicit JobTimeline(std::filesystem::path pattern);
+  /// `most_spans`: in memory.
+  JobTimeline(OpenRank open, std::size_t most_spans) : open_(std::move(open)), most_spans_(most_spans) {}
 
   /// A rank that there is; its file need not be there.
   void add_rank(int rank);
-  /// Adds the ranks whose files are there.
+  /// Adds the ranks whose files are there, up to the first that is not.
   void find_ranks();
-  bool read();
+  /// Takes in what has come, of all ranks together about so many bytes at most. True where there was something.
+  bool read(std::size_t most_bytes = std::numeric_limits<std::size_t>::max());
 
   /// What a browser draws at once.
   static constexpr std::size_t kMostSpansDrawn = 60'000;
@@ -122,7 +137,8 @@ class JobTimeline {
  private:
   std::int64_t ahead_of(const std::string& host_id) const;
 
-  std::filesystem::path pattern_;
+  OpenRank open_;
+  std::size_t most_spans_ = kMostSpansInMemory;
   std::map<int, RankTimeline> ranks_;
 };
 

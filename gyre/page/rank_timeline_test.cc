@@ -1,6 +1,7 @@
 // A trace of millions of lines must become what a browser draws at once, and still say where the time went.
 #include "gyre/page/rank_timeline.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -117,6 +118,23 @@ TEST_F(PageTimeline, a_file_that_was_begun_again_or_is_not_ours_does_no_harm) {
   std::ofstream(folder_ / "t-0", std::ios::app) << "{\"ph\": 7}\n{nonsense\n{\"ph\":\"X\",\"pid\":\"a\"}\n";
   job_.read();
   EXPECT_EQ(Json::parse(job_.json({}, {})).at("ranks").size(), 1U);
+}
+
+// The files of a server's jobs are read by the server: numbers that cannot be times would be sums that no number is.
+TEST_F(PageTimeline, numbers_that_are_no_times_are_left_out) {
+  TraceFile file = trace(0, 1'000'000);
+  for (const char* time : {"9223372036854775807", "-9223372036854775808", "1e300", "18446744073709551615", "0.5"}) {
+    file.append(fmt::format(",\n{{\"ph\":\"X\",\"pid\":1,\"ts\":{0},\"dur\":{0},\"name\":\"WAIT_FOR_DATA\"}}", time));
+    file.append(fmt::format(",\n{{\"ph\":\"X\",\"pid\":{0},\"ts\":1,\"dur\":2,\"name\":\"WAIT_FOR_DATA\"}}", time));
+  }
+  file.append(phase("COLLECTIVE", 10, 100, std::string(5'000, 'x')));
+  file.append(phase("WAIT_FOR_EXCHANGE", 10, 100, std::string(5'000, 'x')));
+  job_.add_rank(0);
+  job_.read();
+  const Json all = Json::parse(job_.json({}, {}));
+  EXPECT_EQ(all.at("to"), 1'000'110);
+  EXPECT_FALSE(all.at("ranks").at(0).at("spans").contains("wait_for_data"));
+  EXPECT_EQ(all.at("labels").at(0).get<std::string>().size(), 300U);
 }
 
 }  // namespace

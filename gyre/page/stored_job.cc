@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "gyre/base/error.h"
+#include "gyre/base/rank_file.h"
 #include "gyre/metrics/file.h"
 #include "gyre/metrics/prometheus.h"
 #include "gyre/net/http/error.h"
@@ -28,6 +29,8 @@ constexpr std::array<std::string_view, 7> kNotes = {"ranks", "servers",   "host"
 constexpr std::size_t kLongestNote = 1'000;
 constexpr std::size_t kLongestRole = 100;
 constexpr std::size_t kLongestReport = 16'000;
+/// Of all timelines, by one look: a tenth of a second or so.
+constexpr std::size_t kTimelineBytesOfLook = std::size_t{8} << 20;
 
 /// Of rank 3 "3", and of processes of `tensorFlowSettings` "wk-0" and "ps-0", as nodes name their logs.
 std::string log_name(int rank, std::string_view role) {
@@ -102,7 +105,7 @@ void StoredJob::look() {
   read(files);
   const bool has_ended = facts.is_over != facts_.is_over || facts.exit_code != facts_.exit_code;
   facts_ = facts;
-  versions_.is_over = facts.is_over;
+  versions_.is_over = !(is_followed_ && read_timelines(files)) && facts.is_over;
   if (has_ended || heard_.size() != heard_before_) rebuild();
   note_logs(files);
   if (texts_->charts.version() == metrics_seen_) return;
@@ -130,6 +133,35 @@ void StoredJob::read(const std::vector<StoredJobFiles::File>& files) {
       opened->is_unreadable = true;  // The others are to be seen all the same.
     }
   }
+}
+
+bool StoredJob::read_timelines(const std::vector<StoredJobFiles::File>& files) {
+  std::vector<metrics::JobTimelineFile> found;
+  int last_attempt = 0;
+  for (const StoredJobFiles::File& file : files) {
+    const auto timeline = metrics::job_timeline_named(file.name);
+    if (!timeline || timeline->rank >= kMostTimelines) continue;
+    found.push_back(*timeline);
+    last_attempt = std::max(last_attempt, timeline->attempt);
+  }
+  if (found.empty()) return false;
+  if (!timeline_ || timeline_attempt_ != last_attempt) {
+    timeline_attempt_ = last_attempt;
+    const auto open = [this, pattern = metrics::name_of_timelines(last_attempt)](int rank) {
+      try {
+        return files_->open(file_of_rank(pattern, rank));
+      } catch (const net::http::HttpError&) {
+        return UniqueFd();  // It has gone meanwhile.
+      }
+    };
+    timeline_.emplace(open, kMostSpans);
+  }
+  for (const metrics::JobTimelineFile& file : found) {
+    if (file.attempt == last_attempt) timeline_->add_rank(file.rank);
+  }
+  const bool is_news = timeline_->read(kTimelineBytesOfLook);
+  if (is_news) ++versions_.timeline;
+  return is_news;
 }
 
 void StoredJob::rebuild() {
@@ -185,6 +217,7 @@ void StoredJob::note_logs(const std::vector<StoredJobFiles::File>& files) {
 
 JobView::Versions StoredJob::versions() {
   const MutexLock lock(mutex_);
+  is_followed_ = true;
   look();
   return versions_;
 }
@@ -205,6 +238,13 @@ std::shared_ptr<const std::string> StoredJob::chart_json(const std::string& name
   const MutexLock lock(mutex_);
   look();
   return texts_->chart_json(name, range, versions_.metrics);
+}
+
+std::string StoredJob::timeline_json(std::optional<std::int64_t> from_us, std::optional<std::int64_t> to_us) {
+  const MutexLock lock(mutex_);
+  is_followed_ = true;
+  look();
+  return timeline_ ? timeline_->json(from_us, to_us) : JobView::timeline_json(from_us, to_us);
 }
 
 std::string StoredJob::prometheus_text() {

@@ -14,6 +14,7 @@
 #include "gyre/metrics/job_file.h"
 #include "gyre/metrics/news.h"
 #include "gyre/page/job_view.h"
+#include "gyre/page/rank_timeline.h"
 
 namespace gyre::page {
 
@@ -21,7 +22,7 @@ namespace internal {
 class JobTexts;
 }
 
-/// The folder of logs of a job of the job server, in which its metrics lie as well (metrics/job_file.h).
+/// The folder of logs of a job of the job server, in which its metrics and timelines lie as well (metrics/job_file.h).
 class StoredJobFiles {
  public:
   struct File {
@@ -43,8 +44,9 @@ class StoredJobFiles {
 };
 
 /// Such a job, as a page shows it. Its files are written by the job, so nothing in them is believed, and what is kept
-/// of them has limits: of a job with more than kMostPoints values the charts become coarser. Looks into the folder when
-/// it is asked, twice a second at most.
+/// of them has limits: of a job with more than kMostPoints values the charts become coarser, as timelines do with more
+/// than kMostSpans. Looks into the folder when it is asked, twice a second at most. Of timelines, those of the last
+/// attempt are read, a part with each look, once somebody asks what is new.
 class StoredJob final : public JobView {
  public:
   static constexpr std::size_t kMostPoints = 1'000'000;
@@ -52,6 +54,8 @@ class StoredJob final : public JobView {
   static constexpr int kMostRanks = 16'384;
   static constexpr std::size_t kMostFiles = 256;
   static constexpr std::size_t kMostNews = 50'000;
+  static constexpr std::size_t kMostSpans = 500'000;
+  static constexpr int kMostTimelines = 1'024;
 
   StoredJob(std::string name, std::unique_ptr<StoredJobFiles> files);
   ~StoredJob() override;
@@ -60,6 +64,8 @@ class StoredJob final : public JobView {
   std::shared_ptr<const std::string> job_json() override GYRE_EXCLUDES(mutex_);
   std::shared_ptr<const std::string> index_json() override GYRE_EXCLUDES(mutex_);
   std::shared_ptr<const std::string> chart_json(const std::string& name, const ChartRange& range) override
+      GYRE_EXCLUDES(mutex_);
+  std::string timeline_json(std::optional<std::int64_t> from_us, std::optional<std::int64_t> to_us) override
       GYRE_EXCLUDES(mutex_);
   std::string prometheus_text() override GYRE_EXCLUDES(mutex_);
   std::map<int, std::uint64_t> log_sizes() override GYRE_EXCLUDES(mutex_);
@@ -76,6 +82,8 @@ class StoredJob final : public JobView {
 
   void look() GYRE_REQUIRES(mutex_);
   void read(const std::vector<StoredJobFiles::File>& files) GYRE_REQUIRES(mutex_);
+  /// Whether there may be more of them.
+  bool read_timelines(const std::vector<StoredJobFiles::File>& files) GYRE_REQUIRES(mutex_);
   void forget() GYRE_REQUIRES(mutex_);
   /// From all that was heard: news of several nodes come in no order.
   void rebuild() GYRE_REQUIRES(mutex_);
@@ -87,6 +95,9 @@ class StoredJob final : public JobView {
   std::unique_ptr<internal::JobTexts> texts_ GYRE_GUARDED_BY(mutex_);
   std::map<metrics::JobFile, std::unique_ptr<Opened>> opened_ GYRE_GUARDED_BY(mutex_);
   std::vector<Heard> heard_ GYRE_GUARDED_BY(mutex_);
+  std::optional<JobTimeline> timeline_ GYRE_GUARDED_BY(mutex_);
+  int timeline_attempt_ GYRE_GUARDED_BY(mutex_) = 0;
+  bool is_followed_ GYRE_GUARDED_BY(mutex_) = false;
   StoredJobFiles::Facts facts_ GYRE_GUARDED_BY(mutex_);
   std::map<int, std::string> logs_ GYRE_GUARDED_BY(mutex_);  ///< Names, by rank.
   Versions versions_ GYRE_GUARDED_BY(mutex_);

@@ -11,6 +11,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "gyre/base/rank_file.h"
+#include "gyre/base/trace_file.h"
 #include "gyre/metrics/file.h"
 #include "gyre/net/http/error.h"
 #include "gyre/page/open_jobs.h"
@@ -201,6 +203,40 @@ TEST_F(PageStoredJob, a_rank_has_the_log_that_there_is) {
   const auto stored = job();
   static_cast<void>(stored->job_json());
   EXPECT_EQ(stored->log_sizes(), (std::map<int, std::uint64_t>{{0, 3}, {1, 6}}));
+}
+
+// Each rank writes its own, next to the logs; an attempt that was given up has its own as well.
+TEST_F(PageStoredJob, timelines_of_the_last_attempt_are_followed) {
+  const auto trace = [&](int attempt, int rank, std::int64_t start_us) {
+    const fs::path file = folder_ / file_of_rank(metrics::name_of_timelines(attempt), rank);
+    return TraceFile(file, fmt::format(R"({{"ph":"M","name":"process_name","pid":0,"args":{{"name":"gyre",)"
+                                       R"("start_time_since_epoch_in_micros":{}}}}})",
+                                       start_us));
+  };
+  start(writer(1, 0), 0);
+  const auto stored = job();
+  EXPECT_EQ(stored->versions().timeline, 0U);
+  EXPECT_THROW(stored->timeline_json({}, {}), net::http::HttpError);
+  trace(1, 0, 1'000'000);
+  const auto first = trace(2, 0, 2'000'000);
+  TraceFile second = trace(2, 1, 2'000'000);
+  const auto other = job();
+  const std::uint64_t before = other->versions().timeline;
+  EXPECT_GT(before, 0U);
+  EXPECT_FALSE(other->versions().is_over);
+  second.append(R"(,
+{"ph":"X","pid":1,"tid":0,"ts":10,"dur":90,"name":"WAIT_FOR_DATA"})");
+  facts_ = {.is_over = true, .ended_us = time_us_};
+  const Deadline deadline = Deadline::after(std::chrono::seconds(20));
+  while (!other->versions().is_over && !deadline.passed()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));  // NOLINT
+  }
+  EXPECT_TRUE(other->versions().is_over) << "once all of it was read";
+  EXPECT_GT(other->versions().timeline, before);
+  const Json all = Json::parse(other->timeline_json({}, {}));
+  ASSERT_EQ(all["ranks"].size(), 2U);
+  EXPECT_EQ(all["from"], 2'000'000);
+  EXPECT_EQ(all["ranks"][1]["spans"]["wait_for_data"], (Json{2'000'010, 90, 90, 0, 1}));
 }
 
 // However many jobs somebody looks at, a server keeps a few.

@@ -1,10 +1,11 @@
 // What a person does with the page of a job server (`gyre page`), in Debian's Chromium:
 //
-//   node service_checks.mjs MODULES LINK JOB_FILE SERVER_PID RESTART TRAINING ROLES MPI
+//   node service_checks.mjs MODULES LINK JOB_FILE SERVER_PID RESTART TRAINING ROLES MPI TRACED
 //
 // JOB_FILE: writes "line N" each second and an output file, until it is stopped. TRAINING: a job file of two ranks that
 // log "train/loss" until they are ended. ROLES: of a master, a worker, which fails, and a parameter
-// server. MPI: of two processes of mpirun, of which the second is killed. RESTART: a file whose appearance asks
+// server. MPI: of two processes of mpirun, of which the second is killed. TRACED: of two
+// ranks that write timelines for some seconds. RESTART: a file whose appearance asks
 // the test for a new server after this script has killed SERVER_PID. A line of JSON for each check, {"check", "problem"}.
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -12,7 +13,7 @@ import { createRequire } from "node:module";
 import { join } from "node:path";
 import { open_browser, run_checks, until } from "./checks.mjs";
 
-const [modules, link, job_file, server, restart, training, roles, mpi] = process.argv.slice(2);
+const [modules, link, job_file, server, restart, training, roles, mpi, traced] = process.argv.slice(2);
 const require = createRequire(join(modules, "x.js"));
 
 const MARKUP = "<img src=x onerror=document.title=1>";
@@ -329,6 +330,27 @@ const checks = {
     await page.getByRole("button", { name: "Next failure", exact: true }).click();
     await page.locator(".line.current", { hasText: "process rank 1" }).waitFor();
     if (process.env.PICTURES) await page.screenshot({ path: join(process.env.PICTURES, "mpi.png") });
+    assert.deepEqual(faults, []);
+  },
+
+  async the_timeline_of_a_job_grows_and_stays() {
+    await page.getByRole("link", { name: "Jobs" }).click();
+    await submit("traced", traced);
+    const timeline = page.getByRole("region", { name: "Timeline" });
+    const words = async () => (await timeline.getByRole("img").getAttribute("aria-label")) ?? "";
+    await until("both ranks", async () => (await timeline.count()) === 1 && /^Timeline of 2 ranks, .*rank 0 computes .*; rank 1 computes /.test(await words()));
+    const before = await words();
+    await until("more of it", async () => (await words()) !== before);
+    assert.equal(await badge.textContent(), "running", "while the job runs");
+    await until("it has ended", async () => (await badge.textContent()) === "succeeded");
+    assert.equal(await page.getByRole("link", { name: /timeline/ }).count(), 0, "it is no log");
+    const whole = await words();
+    await timeline.getByRole("button", { name: "Zoom in" }).click();
+    assert.match(page.url(), /[?&]time=\d+/);
+    await until("a part of it", async () => (await words()) !== whole);
+    const drawn = () => timeline.locator("canvas").evaluate((canvas) => canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.some((value) => value > 0));
+    await until("something is drawn", drawn);
+    if (process.env.PICTURES) await page.screenshot({ path: join(process.env.PICTURES, "traced.png"), fullPage: true });
     assert.deepEqual(faults, []);
   },
 };

@@ -55,6 +55,23 @@ const checks = {
     await until("what the pointer is at", async () => /rank 0 at /.test(await timeline.locator(".pointed").textContent()));
   },
 
+  async its_axis_has_round_times() {
+    const seen = await timeline.locator(".tick").evaluateAll((ticks) => ticks.map((tick) => [tick.textContent, tick.getBoundingClientRect().left]));
+    assert.ok(seen.length >= 3 && seen.length <= 14, JSON.stringify(seen));
+    const times = seen.map(([label]) => Number(/^([\d.]+) (s|ms|µs)$/.exec(label)[1]));
+    const step = times[1] - times[0];
+    const leading = Number(step.toExponential(6).split("e")[0]);
+    assert.ok([1, 2, 5].some((factor) => Math.abs(leading - factor) < 1e-6), `${step} is 1, 2, or 5 times a power of ten`);
+    assert.equal(times[0], 0);
+    assert.ok(Math.abs(seen[0][1] - (await timeline.locator("canvas").boundingBox()).x) < 1.5, "the first stands where the rows begin");
+    const pixels = (seen[1][1] - seen[0][1]) / step;
+    for (const [i, time] of times.entries()) {
+      assert.ok(Math.abs(time / step - Math.round(time / step)) < 1e-6, `${time} is a multiple of ${step}`);
+      assert.ok(Math.abs(seen[i][1] - seen[0][1] - (time - times[0]) * pixels) < 1.5, "each stands where its time is");
+    }
+    if (process.env.PICTURES) await timeline.screenshot({ path: join(process.env.PICTURES, "timeline.png") });
+  },
+
   async its_shares_are_a_table_and_axe_finds_no_barrier() {
     await timeline.getByText("As a table").click();
     await until("a row of each rank", async () => (await timeline.getByRole("row").count()) === 3);

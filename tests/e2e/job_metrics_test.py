@@ -89,3 +89,35 @@ def test_the_ranks_and_curves_of_a_job_are_a_commands_away(trained: JobServer, t
         assert time.monotonic() < deadline, counts  # The last job's node is made ready first.
         time.sleep(0.05)
     assert 'gyre_server_jobs{workspace="default",state="running"} 0\n' in counts
+
+
+def test_the_ranks_of_a_job_write_timelines_where_it_asks_for_them(server: JobServer, tmp_path: Path) -> None:
+    """Also on nodes of which `gyre run` starts the ranks from another, and where logs travel to the server."""
+    server.ok("cluster", "create", "pool", "-t", "2")
+    program = [
+        str(server.gyre.parent / "gyre-bench-rank"),
+        "allreduce",
+        "--sizes",
+        "1000000",
+        "--seconds",
+        "0.5",
+        "--result",
+        "figures",
+    ]
+    for name, wishes in (("traced", ["--timeline"]), ("plain", [])):
+        words = ["-n", name, "--nodes", "2", "--processes", "2", *wishes]
+        server.ok("job", "submit", "-f", *words, "--", *program)
+        server.ok("job", "download", name, "--to", str(tmp_path / name))
+    names = {path.name for path in tmp_path.rglob("gyre-*.json")}
+    assert names == {f"gyre-1-timeline-{rank}.json" for rank in range(4)}, "of one job alone"
+    for path in (tmp_path / "traced").rglob("gyre-1-timeline-*.json"):
+        collectives = [event for event in json.loads(path.read_text()) if event.get("name") == "COLLECTIVE"]
+        assert len(collectives) > 10, path
+    server.ok("job", "report", "traced", "--to", str(tmp_path / "job.html"))
+    data = re.search(r'id="data"[^>]*>(.*?)</script>', (tmp_path / "job.html").read_text(), re.DOTALL)
+    assert data is not None
+    timeline = json.loads(data[1])["timeline"]
+    assert [rank["rank"] for rank in timeline["ranks"]] == [0, 1, 2, 3]
+    assert all(rank["spans"]["exchange"] for rank in timeline["ranks"])
+    now = json.loads(get(server, "/workspaces/default/experiments/default/jobs/traced/run/now"))
+    assert now["timeline"] > 0

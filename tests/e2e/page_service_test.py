@@ -87,6 +87,20 @@ def other_files(folder: Path, share: Path) -> list[Path]:
     return files
 
 
+def traced_file(folder: Path, gyre: Path) -> Path:
+    """Two ranks that exchange for some seconds, and write timelines."""
+    exchange = f"{gyre.parent / 'gyre-bench-rank'} allreduce --sizes 1000000 --seconds 4 --result figures"
+    file = folder / "traced.json"
+    properties = {
+        "nodeCount": 1,
+        "stdOutErrPathPrefix": "$AZ_BATCHAI_JOB_TEMP_DIR",
+        "timeline": True,
+        "customToolkitSettings": {"commandLine": f'"$GYRE_PROGRAM" run -n 2 -- {exchange}'},
+    }
+    file.write_text(json.dumps({"properties": properties}))
+    return file
+
+
 def link_of(page: subprocess.Popen[str]) -> str:
     assert page.stderr is not None
     line = page.stderr.readline()
@@ -114,6 +128,7 @@ def problems(gyre: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[d
         words = [str(word) for word in (SCRIPT, MODULES, link_of(page), job_file, server.process.pid, restart)]
         words.append(str(training_file(folder)))
         words += [str(file) for file in other_files(folder, server.share)]
+        words.append(str(traced_file(folder, gyre)))
         checks = subprocess.Popen(["node", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         deadline = time.monotonic() + LONGEST_SECONDS
         while not restart.exists() and checks.poll() is None and time.monotonic() < deadline:

@@ -101,7 +101,15 @@ function Controls({ choice, change }: { choice: Choice; change: ChangeChoice }) 
   );
 }
 
-export function Charts({ source, state, choice, change }: { source: Source; state: State; choice: Choice; change: ChangeChoice }) {
+/** Drawn again only where something is another that they show: not while the timeline moves. */
+export function useCharts(source: Source, state: State, choice: Choice, change: ChangeChoice) {
+  return useMemo(
+    () => <Charts source={source} state={state} choice={choice} change={change} />,
+    [source, state, choice.find, choice.smoothing, choice.axis, choice.log, choice.zoom],
+  );
+}
+
+function Charts({ source, state, choice, change }: { source: Source; state: State; choice: Choice; change: ChangeChoice }) {
   const printing = usePrinting();
   const dark = useDark() && !printing;
   const zoomAll = (zoom: Choice["zoom"]) => change({ zoom });

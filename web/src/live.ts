@@ -318,7 +318,7 @@ class PolledSource extends RoutesSource {
         try {
           const now = await this.askNow();
           this.takeLogs(now.logs);
-          this.change({ job: now.job, connection: now.over ? "over" : "live" });
+          this.change({ job: now.job, timeline: now.timeline, connection: now.over ? "over" : "live" });
           if (now.metrics !== this.#version) await this.takeMetrics((this.#version = now.metrics));
           if (now.over) again = POLL_OVER_MS;
         } catch (error) {

@@ -1,8 +1,8 @@
 import { render } from "preact";
-import { useCallback, useEffect, useMemo, useState } from "preact/hooks";
+import { useCallback, useEffect, useState } from "preact/hooks";
 
-import { Charts, RunCard, useSource } from "./charts";
-import { type ChangeChoice, type Choice, useChoice } from "./choice";
+import { RunCard, useCharts, useSource } from "./charts";
+import { type ChangeChoice, useChoice } from "./choice";
 import { type Connection, type Job, type Rank, type Source, type State, isOver } from "./data";
 import { embeddedSource } from "./embedded";
 import { Events } from "./events";
@@ -30,14 +30,6 @@ function Report({ source }: { source: Source }) {
       {state.timeline > 0 && <Timeline source={source} state={state} chosen={choice.view} change={change} />}
       {charts}
     </main>
-  );
-}
-
-/** Drawn again only where something is another that they show: not while the timeline moves. */
-function useCharts(source: Source, state: State, choice: Choice, change: ChangeChoice) {
-  return useMemo(
-    () => <Charts source={source} state={state} choice={choice} change={change} />,
-    [source, state, choice.find, choice.smoothing, choice.axis, choice.log, choice.zoom],
   );
 }
 

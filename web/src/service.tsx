@@ -1,7 +1,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
-import { Charts, useSource } from "./charts";
+import { useCharts, useSource } from "./charts";
 import { type ChangeChoice, type Choice, useChoice, wordsOf } from "./choice";
 import { Compare, NOT_SUBMITTED, placeOfJob, useOthers } from "./compare";
 import { ComparedSource } from "./compared";
@@ -14,6 +14,7 @@ import { NewLink } from "./new_link";
 import { Processes } from "./processes";
 import { Ranks, verdict } from "./ranks";
 import { type Cluster, type List, type Node, type OutputFile, type ServiceJob, type Why, ask, readFile, useEvents, usePoll } from "./service_data";
+import { Timeline } from "./timeline";
 import { Use } from "./use";
 
 const LIST_MS = 3_000;
@@ -21,8 +22,8 @@ const JOB_MS = 2_000;
 const LOG_MS = 1_000;
 /** Of a list, at once. */
 const MOST_JOBS = 100;
-/** Of a job's folder of logs, what is no log: its metrics. */
-const METRICS = /^gyre-\d+-\d+\.metrics/;
+/** Of a job's folder of logs, what is no log: its metrics and timelines. */
+const MEASURED = /^gyre-\d+-(\d+\.metrics|timeline-\d+\.json)/;
 
 type Place = { view: "jobs"; workspace: string } | { view: "job"; workspace: string; path: string; file: string | null } | { view: "nodes"; workspace: string };
 
@@ -313,7 +314,7 @@ function Output({ job, id }: { job: ServiceJob; id: string }) {
 
 function Logs({ workspace, job, failed, chosen, choice, change }: { workspace: string; job: ServiceJob; failed: Rank | null; chosen: string | null; choice: Choice; change: ChangeChoice }) {
   const files = usePoll<List<OutputFile>>(`${job.id}/files`, LOG_MS);
-  const listed = (files.value?.value ?? []).filter((file) => file.downloadUrl !== null && !METRICS.test(file.name));
+  const listed = (files.value?.value ?? []).filter((file) => file.downloadUrl !== null && !MEASURED.test(file.name));
   const largest = [...listed].sort((a, b) => (b.properties.contentLength ?? 0) - (a.properties.contentLength ?? 0));
   const begins = (word: string) => listed.find(({ name, properties }) => name.startsWith(word) && (properties.contentLength ?? 0) > 0);
   // Why a job has failed stands there: of several ranks, in the log of the one that failed first.
@@ -351,6 +352,7 @@ function Run({ workspace, job, choice, change, children }: { workspace: string; 
   const others = useOthers(workspace, choice.compare.filter((place) => place !== placeOfJob(job)));
   const compared = useMemo(() => (others.length === 0 ? source : new ComparedSource(source, others)), [source, others]);
   const state = useSource(compared);
+  const charts = useCharts(compared, state, choice, change);
   const run = state.job !== null && state.job.ranks.length > 0 ? state.job : null;
   const failed = run?.ranks.find((rank) => rank.phase === "failed") ?? null;
   const selected = choice.rank ?? failed?.rank ?? run?.ranks[0]?.rank ?? 0;
@@ -372,6 +374,7 @@ function Run({ workspace, job, choice, change, children }: { workspace: string; 
       {run !== null && <p class="title"><Failures job={run} selected={selected} go={(rank) => showLog(rank, "stderr")} /></p>}
       {run === null && state.connection !== "connecting" && <Processes workspace={workspace} job={job} place={placeOfJob(job)} />}
       {children(failed)}
+      {state.timeline > 0 && <Timeline source={source} state={state} chosen={choice.view} change={change} />}
       {(state.index.charts.length > 0 || others.length > 0) && (
         <Compare
           workspace={workspace}
@@ -382,7 +385,7 @@ function Run({ workspace, job, choice, change, children }: { workspace: string; 
           change={change}
         />
       )}
-      {state.index.charts.length > 0 && <Charts source={compared} state={state} choice={choice} change={change} />}
+      {state.index.charts.length > 0 && charts}
     </>
   );
 }

@@ -16,6 +16,7 @@ import {
   sharesOf,
   shownTime,
   spansAt,
+  ticksOf,
 } from "./timeline_data";
 
 const LANE = 13;
@@ -27,7 +28,8 @@ const BETWEEN_FETCHES_MS = 2_000;
 const BEFORE_DETAIL_MS = 150;
 /** Nobody reads a description of what moves. */
 const BEFORE_WORDS_MS = 250;
-const TICKS = 5;
+/** Pixels; closer to an edge, a tick's label stands within it. */
+const HALF_LABEL = 34;
 /** The closest view. */
 const FEWEST_US = 10;
 /** Told apart with common colour blindness; those of the charts. */
@@ -124,6 +126,20 @@ function describe(data: TimelineData, view: View): string {
   return `Timeline of ${data.ranks.length} ranks, ${shownTime(view.to - view.from)}. ${ranks.join("; ")}${more > 0 ? `; and ${more} more` : ""}`;
 }
 
+/** Round times since the job's begin, below the rows. */
+function Ticks({ view, origin, left, width }: { view: View; origin: number; left: number; width: number }) {
+  const side = (place: number) => (place * width < HALF_LABEL ? " first" : (1 - place) * width < HALF_LABEL ? " last" : "");
+  return (
+    <div class="ticks" aria-hidden="true">
+      <div style={{ marginLeft: `${left}px`, width: `${width}px` }}>
+        {ticksOf(view, origin, width).map(({ place, label }) => (
+          <span key={label} class={`tick${side(place)}`} style={{ left: `${100 * place}%` }}><b>{label}</b></span>
+        ))}
+      </div>
+    </div>
+  );
+}
+
 /** Made only while it is open: with many ranks it is work. */
 function SharesTable({ data, view }: { data: TimelineData; view: View }) {
   const [opened, setOpen] = useState(false);
@@ -169,7 +185,8 @@ export function Timeline({ source, state, chosen, change }: { source: Source; st
   const setChosen = (view: View | null) => change({ view });
   const [drag, setDrag] = useState<{ from: number; to: number } | null>(null);
   const [pointed, setPointed] = useState("");
-  const [width, setWidth] = useState(0);
+  /** Of the rows, without the ranks' names. */
+  const [{ left, width }, setPlace] = useState({ left: 0, width: 0 });
   const canvas = useRef<HTMLCanvasElement>(null);
   const data = useTimeline(source, state.timeline, chosen);
   const view = useMemo(() => chosen ?? { from: data?.from ?? 0, to: Math.max(data?.to ?? 1, (data?.from ?? 0) + 1) }, [chosen, data]);
@@ -182,7 +199,10 @@ export function Timeline({ source, state, chosen, change }: { source: Source; st
   useEffect(() => {
     const target = canvas.current;
     if (target === null) return;
-    const resized = new ResizeObserver(() => setWidth(target.clientWidth));
+    const resized = new ResizeObserver(() => {
+      const { left } = target.getBoundingClientRect();
+      setPlace({ left: left - (target.closest(".rows")?.getBoundingClientRect().left ?? left), width: target.clientWidth });
+    });
     resized.observe(target);
     return () => resized.disconnect();
   }, [hasData]);
@@ -278,9 +298,7 @@ export function Timeline({ source, state, chosen, change }: { source: Source; st
           )}
         </div>
       </div>
-      <div class="ticks" aria-hidden="true">
-        {Array.from({ length: TICKS }, (_, i) => <span key={i}>{shownTime(timeAt(i / (TICKS - 1)) - data.from)}</span>)}
-      </div>
+      <Ticks view={view} origin={data.from} left={left} width={width} />
       <p class="quiet pointed">{pointed === "" ? "drag to zoom, double click to go back; above the program, below the exchange" : pointed}</p>
       {data.ranks.length > rows && <p class="quiet">{`and ${data.ranks.length - rows} more ranks, in the table`}</p>}
       <SharesTable data={data} view={view} />

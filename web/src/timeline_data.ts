@@ -108,6 +108,34 @@ export function shownTime(microseconds: number): string {
   return `${Math.round(microseconds)} µs`;
 }
 
+/** Pixels from one tick to the next, at least: its label has room. */
+const BETWEEN_TICKS = 90;
+
+export interface Tick {
+  /** Of the view, 0 to 1. */
+  place: number;
+  label: string;
+}
+
+/** The smallest of 1, 2 and 5 times a power of ten that is `least` or more, a whole number of microseconds. */
+export function roundStep(least: number): number {
+  const power = 10 ** Math.floor(Math.log10(Math.max(1, least)));
+  return ([1, 2, 5, 10].find((factor) => factor * power >= least) ?? 10) * power;
+}
+
+/** Round times since `origin`, all in the unit of the largest, so that they can be compared at a glance. */
+export function ticksOf(view: View, origin: number, width: number): Tick[] {
+  const step = roundStep(((view.to - view.from) * BETWEEN_TICKS) / Math.max(width, 1));
+  const [begin, end] = [view.from - origin, view.to - origin];
+  const [unit, of] = end >= 1e6 ? ["s", 1e6] : end >= 1e3 ? ["ms", 1e3] : ["µs", 1];
+  const digits = Math.max(0, Math.ceil(Math.log10(of / step)));
+  const ticks: Tick[] = [];
+  for (let time = Math.ceil(begin / step) * step; time <= end; time += step) {
+    ticks.push({ place: (time - begin) / (end - begin), label: `${(time / of).toFixed(digits)} ${unit}` });
+  }
+  return ticks;
+}
+
 /** What a rank does at one time, for who points at it. */
 export function spansAt(data: TimelineData, rank: TimelineRank, time: number): string[] {
   const words: string[] = [];

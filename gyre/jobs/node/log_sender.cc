@@ -14,7 +14,9 @@
 #include <memory>
 #include <utility>
 
+#include "gyre/base/trace_file.h"
 #include "gyre/jobs/orders/messages.h"
+#include "gyre/metrics/job_file.h"
 
 namespace gyre::jobs::node {
 
@@ -29,6 +31,12 @@ constexpr std::size_t kMostFiles = 4096;
 constexpr std::uint64_t kShortPiece = 4096;
 /// Beyond a job's allowance: for the lines that say that it is used up.
 constexpr std::uint64_t kAllowedBeyond = std::uint64_t{64} << 10;
+
+/// What of a file stays as it is while it grows: the end of a timeline is overwritten.
+std::uint64_t settled_bytes(const std::string& name, std::uint64_t bytes, bool is_complete) {
+  if (is_complete || !metrics::job_timeline_named(name)) return bytes;
+  return bytes - std::min<std::uint64_t>(bytes, kTraceClosing.size());
+}
 
 }  // namespace
 
@@ -182,8 +190,9 @@ bool LogSender::send_of(const std::string& name, File& file, const Send& send) {
     cut(name, file, replaced ? 0 : opened.bytes, send);
     return true;
   }
+  const std::uint64_t settled = std::max(file.sent, settled_bytes(name, opened.bytes, sealed_));
   const std::uint64_t most = std::min(
-      {std::uint64_t{orders::kMostLogPieceBytes}, opened.bytes - file.sent, limit_.bytes() - in_flight_, allowed()});
+      {std::uint64_t{orders::kMostLogPieceBytes}, settled - file.sent, limit_.bytes() - in_flight_, allowed()});
   if (most < kShortPiece && file.sent > file.taken) return false;  // taken() comes back to it.
   Bytes bytes(most);
   const ssize_t count = ::pread(opened.file.get(), bytes.data(), bytes.size(), static_cast<off_t>(file.sent));
@@ -193,7 +202,7 @@ bool LogSender::send_of(const std::string& name, File& file, const Send& send) {
   file.sent += bytes.size();
   total_ += bytes.size();
   in_flight_ += bytes.size();
-  if (file.sent < opened.bytes) touch(name);
+  if (file.sent < settled) touch(name);
   return true;
 }
 

@@ -13,6 +13,7 @@
 #include <fstream>
 
 #include "gyre/base/bytes.h"
+#include "gyre/base/trace_file.h"
 #include "gyre/jobs/orders/messages.h"
 
 namespace gyre::jobs::node {
@@ -85,6 +86,22 @@ TEST_F(LogSenderTest, no_more_is_sent_than_a_job_may_write_and_what_is_said_abou
   LogSender sender("a-1", open(), 1'000);
   sender.connected(1 << 20);
   EXPECT_EQ(sent_by(sender).at("stdout.txt").size(), 1'000 + 65'536U);
+}
+
+// The end of a timeline is overwritten by what comes next: a service that had it would keep it in the middle.
+TEST_F(LogSenderTest, what_is_sent_of_a_timeline_stays_as_it_is) {
+  const std::string name = "gyre-1-timeline-0.json";
+  TraceFile trace(logs() / name, R"({"ph":"M"})");
+  LogSender sender("a-1", open(), 0);
+  sender.connected(1 << 20);
+  std::string sent = sent_by(sender)[name];
+  EXPECT_EQ(sent, "[\n{\"ph\":\"M\"}");
+  trace.append(",\n{\"ph\":\"E\"}");
+  sender.look();
+  sent += sent_by(sender)[name];
+  sender.seal(open());
+  sent += sent_by(sender)[name];
+  EXPECT_EQ(sent, "[\n{\"ph\":\"M\"},\n{\"ph\":\"E\"}\n]\n");
 }
 
 TEST_F(LogSenderTest, nothing_is_sent_to_a_service_that_takes_no_logs) {

@@ -174,6 +174,9 @@ TEST(errors, numbers_out_of_range_are_refused) {
   };
   const std::string start = "1: /properties/nodeCount must be a whole number from 1 to 10000, not ";
   EXPECT_EQ(problem(R"(2, "gpusPerNode": 0)"), "");
+  EXPECT_EQ(problem(R"(2, "timeline": true)"), "");
+  EXPECT_EQ(problem(R"(2, "timeline": false)"), "");
+  EXPECT_EQ(problem(R"(2, "timeline": "yes")"), "1: /properties/timeline must be true or false");
   for (const char* gpus : {"-1", "1025", "\"all\"", "1.5"}) {
     EXPECT_EQ(problem(fmt::format(R"(2, "gpusPerNode": {})", gpus)),
               fmt::format("1: /properties/gpusPerNode must be a whole number from 0 to 1024, not {}", gpus));

@@ -43,7 +43,10 @@ engine::RuntimeOptions options_for(double join_timeout_seconds, double operation
   options.group.join_timeout = to_milliseconds(join_timeout_seconds);
   if (options.engine.stall_failure.count() == 0)
     options.engine.stall_failure = to_milliseconds(operation_timeout_seconds);
-  if (!timeline) options.engine.timeline.clear();
+  if (!timeline) {
+    options.engine.timeline.clear();
+    options.engine.job_timeline.reset();
+  }
   options.engine.location = find_location;
   options.engine.waits = process_waits();
   return options;

@@ -105,6 +105,7 @@ class Client:
         gpus_per_node: int | None = None,
         cpus_per_node: int | None = None,
         memory_per_node: str | None = None,
+        timeline: bool = False,
         processes: int | None = None,
         servers: int | None = None,
         restarts: int | None = None,
@@ -123,11 +124,10 @@ class Client:
         there are at most `retries` (0) further attempts, and 19 more after lost nodes, unless it is given as 0. Without
         `cluster`, and if the job names none, it uses the only cluster of the workspace. `gpus_per_node`: only this job
         sees them; without a number it has its nodes' share. `cpus_per_node`, `memory_per_node` ("16gb"): what the job
-        may use at most on each node. `code`: a folder; the job runs
-        in a copy of it on every node. .gyreignore, or else .gitignore, excludes files. `requirements`:
-        a pip requirements file, or its lines; each node makes a virtual environment of them, which is kept for later
-        jobs. `output`: patterns ("*.pt",
-        "results") of the files that the job writes there, to keep as output directory "work"."""
+        may use at most on each node. `timeline`: each rank writes one, for the job's page. `code`: a folder; the job
+        runs in a copy of it on every node. .gyreignore, or else .gitignore, excludes files. `requirements`: a pip
+        requirements file, or its lines; each node makes a virtual environment of them, which is kept for later jobs.
+        `output`: patterns ("*.pt", "results") of the files that the job writes there, to keep as directory "work"."""
         if (job is None) == (command is None):
             raise InvalidArgumentError("submit() takes either a job or a command")
         settings = {"processesPerNode": processes, "servers": servers, "restarts": restarts, "retries": retries}
@@ -145,6 +145,8 @@ class Client:
             properties["cpusPerNode"] = cpus_per_node
         if memory_per_node is not None:
             properties["memoryPerNode"] = memory_per_node
+        if timeline:
+            properties["timeline"] = True
         if requirements is not None:
             if isinstance(requirements, str | os.PathLike):
                 lines = _lines_of_requirements(Path(os.fspath(requirements)))

@@ -8,6 +8,7 @@
 
 #include "gyre/jobs/node/job_environment.h"
 #include "gyre/jobs/spec/variable_references.h"
+#include "gyre/metrics/job_file.h"
 
 namespace gyre::jobs::node::internal {
 
@@ -27,6 +28,7 @@ std::string in_own_folder(const WorkOrder& order, const std::string& line) {
 std::vector<std::string> names_to_hand_on(const WorkOrder& order) {
   std::vector<std::string> names = {"PATH", "LD_LIBRARY_PATH", "PYTHONPATH"};
   for (const spec::EnvironmentVariable& variable : order.job.environment_variables) names.push_back(variable.name);
+  std::erase(names, metrics::kJobTimelineVariable);  // Each node has its own.
   for (const spec::SecretVariable& secret : order.job.secrets) names.push_back(secret.name);
   for (const spec::InputDirectory& input : order.job.input_directories) {
     names.push_back("AZ_BATCHAI_INPUT_" + input.id);

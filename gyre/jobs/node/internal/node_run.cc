@@ -24,6 +24,7 @@
 #include "gyre/jobs/node/internal/cleanliness.h"
 #include "gyre/jobs/node/internal/failure_causes.h"
 #include "gyre/jobs/node/internal/job_shells.h"
+#include "gyre/jobs/node/internal/kept_measurements.h"
 #include "gyre/jobs/node/internal/shared_folders.h"
 #include "gyre/jobs/node/internal/waiting_launcher.h"
 #include "gyre/jobs/node/internal/waits.h"
@@ -31,7 +32,6 @@
 #include "gyre/jobs/node/launch_plan.h"
 #include "gyre/jobs/node/mounts.h"
 #include "gyre/jobs/resources/job_end.h"
-#include "gyre/metrics/file.h"
 
 namespace gyre::jobs::node::internal {
 
@@ -294,7 +294,8 @@ void NodeRun::run_preparation() {
 
 void NodeRun::find_facts() {
   NodeFacts facts;
-  const Variables variables = environment_of({}).variables;
+  Variables variables = environment_of({}).variables;
+  order_timelines(variables, order(), log_folder_);  // Of ranks that other nodes start here.
   if (mpi_processes(order().job) > 0) facts.mpi = find_mpi(variables);
   ports_.emplace(order().here().address, ports_needed(order(), order().node));
   facts.ports = ports_->ports();
@@ -369,18 +370,10 @@ void NodeRun::allow_commands(const NodePlan& plan) {
   job_commands_.allow(std::move(place));
 }
 
-/// Where the metrics of this node's ranks go: beside their logs, of whose share they get a quarter at most.
-metrics::JobFileOrder NodeRun::metrics_order(const ProcessSet& set) const {
-  const metrics::JobFile file{.attempt = order().attempt_number, .node = order().node};
-  const std::uint64_t share = set.most_log_bytes();
-  return {.path = fs::path(log_folder_) / name_of(file),
-          .most_bytes = share == 0 ? metrics::kMostFileBytes : std::min(metrics::kMostFileBytes, share / 4)};
-}
-
 ProcessSet::Ended NodeRun::run_plan(const NodePlan& plan, const std::vector<NodePlan>& plans) {
   const fs::path socket = folders_.socket("ranks");
   ProcessSet set(task_, journal_, commands_, socket);
-  const metrics::JobFileOrder kept = metrics_order(set);
+  const metrics::JobFileOrder kept = metrics_order(order(), log_folder_);
   // Of processes with roles the job is known to start each by itself; another one may be mpirun, or `gyre run`.
   const bool tells = plan.ranks || std::holds_alternative<spec::TensorFlowSettings>(order().job.toolkit);
   set.count_metrics(kept.path);
@@ -392,6 +385,7 @@ ProcessSet::Ended NodeRun::run_plan(const NodePlan& plan, const std::vector<Node
     }
     // Where `gyre launch` starts no ranks, `gyre run` does, if anybody.
     if (!tells) environment.variables[metrics::kJobFileVariable] = text_of(kept);
+    order_timelines(environment.variables, order(), log_folder_);
     Started started = started_process(process.shell_line, plan.ranks, environment.variables);
     started.role = process.role;
     started.index = process.index;

@@ -13,7 +13,6 @@
 #include "gyre/jobs/node/internal/process_set.h"
 #include "gyre/jobs/node/internal/python_environment.h"
 #include "gyre/jobs/node/job_environment.h"
-#include "gyre/metrics/job_file.h"
 
 namespace gyre::jobs::node::internal {
 
@@ -48,7 +47,6 @@ class NodeRun {
   AttemptEnds run_processes();
   /// From now on users may run commands in the job.
   void allow_commands(const NodePlan& plan);
-  metrics::JobFileOrder metrics_order(const ProcessSet& set) const;
   ProcessSet::Ended run_plan(const NodePlan& plan, const std::vector<NodePlan>& plans);
   AttemptEnds hold_until_finished();
   /// After a server of this node has failed: whether the workers of all nodes are done. Waits a few seconds for the

@@ -9,6 +9,7 @@
 
 #include "gyre/base/error.h"
 #include "gyre/jobs/node/internal/attempt_program.h"
+#include "gyre/jobs/node/internal/kept_measurements.h"
 #include "gyre/jobs/node/internal/stopped_process.h"
 #include "gyre/jobs/node/internal/waits.h"
 #include "gyre/jobs/node/lost_node.h"
@@ -144,8 +145,7 @@ void ProcessSet::obey(LaunchedSet& set) {
 
 std::uint64_t ProcessSet::most_log_bytes() const {
   // The setup task is the administrator's.
-  const std::uint64_t bytes = task_.kind == AttemptTask::Kind::kSetup ? 0 : journal_.order().log_bytes;
-  return bytes == 0 ? 0 : std::max<std::uint64_t>(bytes / journal_.order().nodes.size(), 1);
+  return task_.kind == AttemptTask::Kind::kSetup ? 0 : share_of_output(journal_.order());
 }
 
 LogAllowance ProcessSet::allowance_of_logs() const {

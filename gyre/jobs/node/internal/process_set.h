@@ -54,7 +54,7 @@ class ProcessSet {
   void count_metrics(std::filesystem::path file) { metrics_ = std::move(file); }
   /// Its launcher keeps a copy of this descriptor as long as it lives.
   void keep_open(int descriptor) { kept_open_.push_back(descriptor); }
-  /// This node's part of what the logs of the job may have; 0: any number.
+  /// Of this node's part of what the logs of the job may have, that of its processes' output; 0: any number.
   std::uint64_t most_log_bytes() const;
 
   /// Starts the set, or finds the one that a process before us has started, and reads its records until it has

@@ -19,6 +19,7 @@
 #include "gyre/jobs/spec/internal/value_readers.h"
 #include "gyre/jobs/spec/parse.h"
 #include "gyre/jobs/spec/requirements.h"
+#include "gyre/jobs/spec/timelines.h"
 
 namespace gyre::jobs::spec {
 
@@ -288,6 +289,7 @@ JobSpec read_job(ObjectReader& properties) {
   properties.came_with(ApiVersion::k2018_03_01, "mountVolumes");
   job.mount_volumes = read_mount_volumes(properties);
   read_variables(properties, job.environment_variables, job.secrets);
+  if (read_flag(properties, "timeline")) ask_for_timelines(job);
   job.container_settings = read_container(properties);
   job.requirements = read_requirements(properties);
   if (job.requirements && job.container_settings) {

@@ -188,9 +188,10 @@ std::vector<std::string> for_other_hosts(const std::vector<std::string>& environ
   constexpr std::array<std::string_view, 9> kBeginnings = {"PYTHON", "LC_",   "OMP_",     "MKL_", "OPENBLAS_",
                                                            "GYRE_",  "TORCH", "HOROVOD_", "CUDA_"};
   // What a launcher above us has set for this process alone.
-  constexpr std::array<std::string_view, 12> kOwn = {
-      "GYRE_RANK",     "GYRE_SIZE",   "GYRE_LOCAL_",  "GYRE_RENDEZVOUS", "GYRE_KEY_FD",     "GYRE_FAILURE_FD",
-      "GYRE_ENDED_FD", "GYRE_LAUNCH", "GYRE_PROGRAM", "GYRE_SERVERS",    "GYRE_JOB_FOLDER", "GYRE_METRICS_FD"};
+  constexpr std::array<std::string_view, 13> kOwn = {
+      "GYRE_RANK",       "GYRE_SIZE",       "GYRE_LOCAL_",      "GYRE_RENDEZVOUS", "GYRE_KEY_FD",
+      "GYRE_FAILURE_FD", "GYRE_ENDED_FD",   "GYRE_LAUNCH",      "GYRE_PROGRAM",    "GYRE_SERVERS",
+      "GYRE_JOB_FOLDER", "GYRE_METRICS_FD", "GYRE_JOB_TIMELINE"};
   std::vector<std::string> chosen;
   std::ranges::copy_if(environment, std::back_inserter(chosen), [&](const std::string& entry) {
     const std::string_view name = std::string_view(entry).substr(0, entry.find('='));

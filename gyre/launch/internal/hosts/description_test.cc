@@ -75,7 +75,7 @@ TEST(description, ranks_that_would_start_in_the_launchers_folder_of_a_job_start_
   EXPECT_EQ(own_folder("/home/ada", "", "/n1/jobs/j"), "/home/ada");
   EXPECT_EQ(own_folder("/home/ada", "/home/ada", ""), "/home/ada");
   HostsOptions options = two_hosts();
-  options.environment = {"GYRE_JOB_FOLDER=/home"};
+  options.environment = {"GYRE_JOB_FOLDER=/home", "GYRE_JOB_TIMELINE=1:/home/logs"};
   const JobPlace place = make_job_place(options, {{1, 2}, {3, 4}});
   std::string folder;
   LaunchOptions own;
