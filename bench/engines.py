@@ -28,9 +28,10 @@ GYRE = ROOT / "build" / "release" / "bin" / "gyre"
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 from engine_place import ENGINES, IMAGE, Place, place_on, processes_with  # noqa: E402
+from images import Storage  # noqa: E402
 from running_job import wait_until  # noqa: E402
 
-COUNTED = ("ssh", "sbatch", "squeue", "sacct", "scontrol", "scancel", "sinfo")
+COUNTED = ("podman", "ssh", "sbatch", "squeue", "sacct", "scontrol", "scancel", "sinfo")
 LINE = "first"
 NOTED = {"sbatch": "end", "srun": "begin"}  # Between the two a job waits for Slurm's scheduler.
 
@@ -65,6 +66,7 @@ def engine_alone(place: Place, engine: str, folder: Path) -> float:
     """Seconds until both nodes have written a line, without Gyre. `folder`: with the measurement's programs."""
     words = ["echo", LINE]
     if place.contained:
+        assert isinstance(place.storage, Storage)
         words = place.storage.command("run", "--rm", "--network=host", IMAGE, *words)
     if engine == "slurm":
         output = folder / "slurm.out"
@@ -179,7 +181,7 @@ def measure(engine: str, contained: bool, rounds: int, jobs: int) -> dict[str, A
         programs.mkdir()
         calls = count_commands(programs)
         (folder / "server").mkdir()
-        with place_on(engine, contained, GYRE, folder / "server", programs) as place:
+        with place_on(engine, "podman" if contained else "", GYRE, folder / "server", programs) as place:
             with_gyre(place, "warm", folder)
             engine_alone(place, engine, folder)
             alone, ours, waits = [], [], []

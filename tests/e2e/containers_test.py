@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -132,6 +133,49 @@ def test_a_container_outlives_a_killed_agent_and_not_its_job(pool: JobServer, st
     assert job["executionState"] == "succeeded", pool.ok("job", "events", name)
     assert (pool.share / "begun").read_text() == "begun\n"
     wait_until("its container has gone", lambda: storage.containers() == [])
+
+
+VERBS = ("container", "image", "ps", "pull", "rm", "run")
+
+
+def count_podman(server: JobServer, folder: Path) -> Path:
+    """The server finds a podman that writes down which of VERBS it is asked for; returns the list."""
+    calls, program = folder / "calls", folder / "podman"
+    verbs = "|".join(VERBS)
+    note = f'for word; do case $word in {verbs}) echo "$word" >> {calls}; break ;; esac; done'
+    program.write_text(f'#!/bin/sh\n{note}\nexec {shutil.which("podman")} "$@"\n')
+    program.chmod(0o755)
+    server.environment["PATH"] = f"{folder}:{server.environment['PATH']}"
+    return calls
+
+
+@pytest.mark.parametrize("storage", ["podman"], indirect=True)
+def test_an_image_that_was_used_before_costs_one_podman_on_each_node(
+    job_server: JobServer, storage: Storage, tmp_path: Path
+) -> None:
+    """Each takes a tenth of a second of a processor before the job's first line, and nodes of a machine share those.
+    What a name means is asked again as soon as any image has changed."""
+    (tmp_path / "programs").mkdir()
+    calls = count_podman(job_server, tmp_path / "programs")
+    job_server.environment |= storage.settings
+    job_server.start()
+    job_server.ok("cluster", "create", "pool", "-t", "2", "--mount", f"external={job_server.share}")
+
+    def calls_of(name: str, nodes: int, image: str) -> list[str]:
+        calls.write_text("")
+        line = "cat /etc/of-image"
+        job = ended(job_server, name, in_container(job_server, line, nodes, image=image, shmSize="32m"))
+        assert job["executionState"] == "succeeded", job_server.ok("job", "events", name)
+        return calls.read_text().split()
+
+    storage.add("gyre-test/counted:1", busybox_files({"etc/of-image": "the first\n"}))
+    assert "image" in calls_of("first", 2, "gyre-test/counted:1")
+    calls_of("second", 2, "gyre-test/counted:1")  # The first container of an account changes its image's entry.
+    assert sorted(calls_of("third", 2, "gyre-test/counted:1")) == ["rm", "rm", "run", "run"]
+    storage.add("gyre-test/counted:1", busybox_files({"etc/of-image": "the second\n"}))
+    calls_of("fourth", 1, "gyre-test/counted:1")
+    assert output_of(job_server, "fourth") == "the second\n"
+    assert storage.containers() == []
 
 
 def test_a_job_that_is_ended_takes_its_container_along(pool: JobServer, storage: Storage | DockerStorage) -> None:

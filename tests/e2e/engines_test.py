@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from docker_daemon import why_no_docker
 from effort import is_long
 from engine_place import DIGITS_IMAGE, ENGINES, LEASE, SHARE, Place, place_on, processes_with
 from images import busybox_files
@@ -20,20 +21,30 @@ from slurm_cluster import start_slurmd, stop_slurmd
 __test__ = is_long()
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_programs("sshd", "slurmctld", "podman", "runc")]
 
-EVERYWHERE = [f"{engine}-{where}" for engine in ENGINES for where in ("host", "container")]
+CONTAINERS = ("podman", "docker")
+EVERYWHERE = [f"{engine}-{where}" for engine in ENGINES for where in ("host", *CONTAINERS)]
 SHORT_JOBS = 50
 SLURMD_TIMEOUT = 15  # Seconds.
 CODE_BYTES = 100_000_000
-IN_CONTAINERS = [f"{engine}-container" for engine in ENGINES]
-on_slurm = pytest.mark.parametrize("place", ["slurm-host", "slurm-container"], indirect=True, scope="module")
+IN_CONTAINERS = [f"{engine}-{program}" for engine in ENGINES for program in CONTAINERS]
+ON_SLURM = [where for where in EVERYWHERE if where.startswith("slurm-")]
+on_slurm = pytest.mark.parametrize("place", ON_SLURM, indirect=True, scope="module")
 in_containers = pytest.mark.parametrize("place", IN_CONTAINERS, indirect=True, scope="module")
 everywhere = pytest.mark.parametrize("place", EVERYWHERE, indirect=True, scope="module")
+
+
+def skip_without(containers: str) -> None:
+    """./dev setup does not install docker, whose service changes the machine's network."""
+    if containers == "docker" and (reason := why_no_docker()):
+        pytest.skip(reason)
 
 
 @pytest.fixture(scope="module")
 def place(request: pytest.FixtureRequest, gyre: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     engine, where = request.param.split("-")
-    with place_on(engine, where == "container", gyre, tmp_path_factory.mktemp("server")) as made:
+    containers = "" if where == "host" else where
+    skip_without(containers)
+    with place_on(engine, containers, gyre, tmp_path_factory.mktemp("server")) as made:
         yield made
 
 
@@ -107,7 +118,7 @@ def test_a_job_whose_container_is_killed_says_so_and_is_tried_again_if_it_may_be
         place.submit(name, {"nodeCount": 1, **work})
         wait_until("the job runs", (place.server.share / name).exists)
         (container,) = place.storage.containers()
-        place.storage.podman("kill", container)
+        place.storage.kill(container)
         assert place.wait_for(name) == code, place.events(name)
         assert "has ended: somebody removed it" in place.events(name), place.events(name)
         assert ("attempt 2" in place.events(name)) == bool(retries)
@@ -131,12 +142,13 @@ def test_a_job_goes_on_and_ends_while_a_slurmd_is_stopped(place: Place) -> None:
     place.expect_nothing_left()
 
 
-@pytest.mark.parametrize("contained", [False, True])
+@pytest.mark.parametrize("containers", ["", *CONTAINERS])
 def test_a_job_whose_node_slurm_gives_up_runs_again_when_the_node_is_back(
-    contained: bool, gyre: Path, tmp_path: Path
+    containers: str, gyre: Path, tmp_path: Path
 ) -> None:
     """Its slurmd is stopped for longer than Slurm waits for it, while all that runs there goes on."""
-    with place_on("slurm", contained, gyre, tmp_path, slurmd_timeout=SLURMD_TIMEOUT) as place:
+    skip_without(containers)
+    with place_on("slurm", containers, gyre, tmp_path, slurmd_timeout=SLURMD_TIMEOUT) as place:
         assert place.slurm is not None
         place.submit("again", place.ranks(f"[ ! -e {SHARE}/again ] || exit 0; mkdir {SHARE}/up-$GYRE_RANK; sleep 1000"))
         wait_until("four ranks run", lambda: len(list(place.server.share.glob("up-*"))) == 4)

@@ -16,6 +16,7 @@ from typing import Any
 import clean_tree
 import pytest
 from article_job import ARTICLE, SCRIPTS, make_scripts_folder
+from docker_daemon import DockerHosts, why_no_docker
 from effort import is_long
 from images import Storage, busybox_files, why_no_podman
 from job_server import JobServer
@@ -35,11 +36,11 @@ MPI_PACKAGES = ("openmpi-bin", "openmpi-common", "libopenmpi3", "libpmix2", "lib
 
 @dataclass
 class Lab:
-    """Two hosts that share this machine's podman, and a server with them as its cluster `lab`."""
+    """Two hosts that share this machine's podman, or have a docker each, and a server whose cluster `lab` they are."""
 
     hosts: SshCluster
     server: JobServer
-    storage: Storage  # Of the hosts.
+    storage: Storage | DockerHosts  # Of the hosts.
     maker: Storage  # Of images for the registry.
     registry: str
     certificate: Path
@@ -85,20 +86,32 @@ class Lab:
         wait_until("no container is left", lambda: self.storage.containers() == [])
 
 
-@pytest.fixture(scope="module")
-def lab(gyre: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A short folder that the jobs' user may enter. The hosts have a storage without any image; what the registry has
-    was made in another one."""
+@pytest.fixture(scope="module", params=["podman", "docker"])
+def lab(request: pytest.FixtureRequest, gyre: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A short folder that the jobs' user may enter. The hosts have a storage without any image, or a docker each; what
+    the registry has was made in another storage."""
     reason = why_no_podman()
     assert not reason, reason
+    is_docker = request.param == "docker"
+    if is_docker and (reason := why_no_docker()):
+        pytest.skip(reason)  # ./dev setup does not install it, because its service changes the machine's network.
     folder = Path(tempfile.mkdtemp(prefix="gyre-ssh-"))
     place = tmp_path_factory.mktemp("registry")
     server = JobServer(gyre, tmp_path_factory.mktemp("server"))
-    maker, storage = Storage(folder / "maker"), Storage(folder / "containers")
+    own = folder / "hosts" / "local"
+    storages: list[Storage | DockerHosts] = [Storage(folder / "maker")]
     try:
         with registry(place) as (name, certificate):
-            variables = {"GYRE_CONTAINERS": str(storage.folder), "SSL_CERT_FILE": str(certificate)}
+            if not is_docker:
+                storages.append(Storage(folder / "containers"))
+            settings = DockerHosts.settings_at(own) if is_docker else storages[-1].settings
+            variables = {**settings, "SSL_CERT_FILE": str(certificate)}
             with ssh_cluster(folder / "hosts", hosts=2, variables=variables) as hosts:
+                if is_docker:
+                    processes = {hosts.servers[host].pid: hosts.local(host) for host in hosts.names}
+                    storages.append(DockerHosts(own, processes))
+                maker, storage = storages
+                assert isinstance(maker, Storage)
                 lab = Lab(hosts, server, storage, maker, name, certificate)
                 maker.add("team/train:1", busybox_files({"etc/of-image": "made for a test\n"}))
                 wait_until("the registry takes an image", lambda: lab.push("team/train:1"))
@@ -109,7 +122,7 @@ def lab(gyre: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
                 server.close()
     finally:
         server.close()
-        for each in (maker, storage):
+        for each in storages:
             each.remove()
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -140,7 +153,7 @@ def test_a_job_runs_in_a_container_on_each_host_and_leaves_nothing(lab: Lab) -> 
     assert logs.count("made for a test") == 2, logs
     assert logs.count("] 0\n") == 2, logs
     assert PASSWORD not in events + logs
-    assert list(lab.storage.state.glob("credentials-*")) == []
+    assert lab.storage.credentials() == []
     lab.expect_nothing_left()
 
 
@@ -164,7 +177,7 @@ def test_a_job_whose_container_is_killed_says_so(lab: Lab) -> None:
     lab.submit("killed", f'mkdir -p "{SHARE}/killed"; sleep 1000', nodeCount=1)
     wait_until("the job runs", (lab.server.share / "killed").exists)
     (container,) = lab.storage.containers()
-    lab.storage.podman("kill", container)
+    lab.storage.kill(container)
     wait_until("it says so", lambda: "the job's container on node" in lab.server.ok("job", "events", "killed"))
     lab.server.ok("job", "stop", "killed")
     lab.server.verb("job", "wait", "killed")

@@ -219,6 +219,44 @@ def test_certificates_in_place_of_keys_log_in(folder: Path, server: JobServer) -
         wait_until("the hosts are clean", lambda: folders_of_jobs(hosts) == [])
 
 
+def unreachable(server: JobServer, cluster: str) -> list[str]:
+    """What `gyre cluster show` says of hosts."""
+    errors = server.json("cluster", "show", cluster)["properties"]["errors"]
+    return [error["message"] for error in errors if error["code"] == "HostUnreachable"]
+
+
+def test_a_host_that_is_down_is_left_out_where_others_are_free(folder: Path, server: JobServer) -> None:
+    """A job of two nodes needs two of the three; it waited for the first. The third is tried on, also while nothing
+    runs, and is a node again when it is back."""
+    with ssh_cluster(folder / "spare", hosts=3) as hosts:
+        file = hosts.write_cluster(server.tmp_path, server.share)
+        done = server.verb("cluster", "create", "spare", "-f", str(file), "--target", "3")
+        assert done.returncode == 0, done.stderr
+        assert unreachable(server, "spare") == []
+        hosts.stop("h1")
+        for name in ("first", "second"):
+            words = ("--cluster", "spare", "--nodes", "2", "--name", name, "--follow", "--", "echo", "a line")
+            assert server.ok("job", "submit", *words).count("a line") == 2
+        assert "nodeLost" not in server.ok("job", "events", "first")
+        [sentence] = unreachable(server, "spare")
+        assert sentence.startswith("h1 has not been reached for "), sentence
+        assert "Connection refused" in sentence
+        assert "h1 has not been reached" in server.ok("cluster", "show", "spare")
+
+        server.ok("job", "submit", "--cluster", "spare", "--nodes", "3", "--name", "all", "--", "true")
+        wait_until("it says what it waits for", lambda: "h1: " in server.ok("job", "why", "all"))
+        hosts.start("h1")
+        assert server.verb("job", "wait", "all").returncode == 0, server.ok("job", "events", "all")
+        assert unreachable(server, "spare") == []
+
+        hosts.stop("h1")
+        server.ok("job", "submit", "--cluster", "spare", "--nodes", "1", "--follow", "--", "true")
+        assert len(unreachable(server, "spare")) == 1
+        hosts.start("h1")
+        wait_until("it is tried while nothing runs", lambda: unreachable(server, "spare") == [], seconds=90)
+        wait_until("the hosts are clean", lambda: folders_of_jobs(hosts) == [])
+
+
 @pytest.mark.needs_programs("ip", "tc", "ethtool")
 def test_a_host_that_is_cut_off_is_named_and_the_job_runs_again(
     gyre: Path, folder: Path, tmp_path_factory: pytest.TempPathFactory

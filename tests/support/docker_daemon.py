@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import tarfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 LONGEST_START_SECONDS = 60
@@ -26,22 +26,35 @@ def why_no_docker() -> str:
 class DockerStorage:
     """As images.Storage: where the nodes of a server keep images and containers, if docker starts these."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, inside: Path | None = None, prefix: Sequence[str] = ()) -> None:
+        """`prefix`: of the daemon's command, where that is to run on a host that has the folder at `inside`."""
         self.folder = folder
         self.socket = folder / "docker.sock"
         self.settings = {"GYRE_CONTAINER_PROGRAM": "docker", "DOCKER_HOST": f"unix://{self.socket}"}
+        place = inside or folder
         self._environment = {"PATH": os.environ["PATH"], "HOME": str(folder), **self.settings}
-        options = ["--host", f"unix://{self.socket}", "--data-root", str(folder / "data")]
-        options += ["--exec-root", str(folder / "exec"), "--pidfile", str(folder / "docker.pid")]
+        options = ["--host", f"unix://{place / 'docker.sock'}", "--data-root", str(place / "data")]
+        options += ["--exec-root", str(place / "exec"), "--pidfile", str(place / "docker.pid")]
         options += ["--bridge=none", "--iptables=false", "--ip-forward=false", "--ip-masq=false"]
         with (folder / "docker.log").open("wb") as log:
             self._daemon = subprocess.Popen(
-                ["dockerd", *options], stdout=log, stderr=log, env={"PATH": os.environ["PATH"], "HOME": str(folder)}
+                [*prefix, "dockerd", *options],
+                stdout=log,
+                stderr=log,
+                env={"PATH": os.environ["PATH"], "HOME": str(place)},
             )
+        try:
+            self._await_daemon()
+        except BaseException:
+            self._daemon.terminate()
+            self._daemon.wait(timeout=60)
+            raise
+
+    def _await_daemon(self) -> None:
         deadline = time.monotonic() + LONGEST_START_SECONDS
         while subprocess.run(self.command("version"), capture_output=True, check=False).returncode != 0:
-            assert self._daemon.poll() is None, (folder / "docker.log").read_text()
-            assert time.monotonic() < deadline, (folder / "docker.log").read_text()
+            assert self._daemon.poll() is None, (self.folder / "docker.log").read_text()
+            assert time.monotonic() < deadline, (self.folder / "docker.log").read_text()
             time.sleep(0.05)
 
     def command(self, *words: str) -> list[str]:
@@ -102,6 +115,9 @@ class DockerStorage:
     def containers(self) -> list[str]:
         return self.run("ps", "--all", "--format", "{{.Names}}").split()
 
+    def kill(self, container: str) -> None:
+        self.run("kill", container)
+
     def credentials(self) -> list[Path]:
         return list(Path("/run/gyre-containers/docker").glob("credentials-*"))
 
@@ -118,3 +134,43 @@ class DockerStorage:
             if place.startswith(f"{self.folder}/"):
                 subprocess.run(["umount", place], check=True)
         shutil.rmtree(self.folder)
+
+
+class DockerHosts:
+    """As DockerStorage, with a daemon on each of several hosts that are mount namespaces of this machine: none of them
+    sees the folders of another host. `folder`: where each host has its own; `hosts`: where that is for everybody else,
+    by a process of the host."""
+
+    def __init__(self, folder: Path, hosts: dict[int, Path]) -> None:
+        self.settings = DockerHosts.settings_at(folder)
+        self._daemons: list[DockerStorage] = []
+        try:
+            for process, place in hosts.items():
+                (place / "docker").mkdir()
+                enter = ["nsenter", "--target", str(process), "--mount"]
+                self._daemons.append(DockerStorage(place / "docker", folder / "docker", enter))
+        except BaseException:
+            self.remove()
+            raise
+
+    @staticmethod
+    def settings_at(folder: Path) -> dict[str, str]:
+        """Of all hosts, whose sockets have the same path there."""
+        return {"GYRE_CONTAINER_PROGRAM": "docker", "DOCKER_HOST": f"unix://{folder / 'docker' / 'docker.sock'}"}
+
+    def add(self, name: str, files: bytes) -> None:
+        for daemon in self._daemons:
+            daemon.add(name, files)
+
+    def containers(self) -> list[str]:
+        return [name for daemon in self._daemons for name in daemon.containers()]
+
+    def kill(self, container: str) -> None:
+        next(daemon for daemon in self._daemons if container in daemon.containers()).kill(container)
+
+    def credentials(self) -> list[Path]:
+        return self._daemons[0].credentials()
+
+    def remove(self) -> None:
+        while self._daemons:
+            self._daemons.pop().remove()

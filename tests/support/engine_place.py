@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from docker_daemon import DockerHosts, DockerStorage
 from images import Storage, busybox_files
 from job_server import JobServer
 from running_job import wait_until
-from slurm_cluster import slurm_cluster
+from slurm_cluster import node_names, slurm_cluster
 from ssh_cluster import SshCluster, ssh_cluster
 
 ENGINES = ("local", "ssh", "slurm")
@@ -30,7 +31,7 @@ class Place:
     """A server with a cluster `lab` of two nodes."""
 
     server: JobServer
-    storage: Storage
+    storage: Storage | DockerStorage | DockerHosts
     contained: bool
     roots: Callable[[], list[Path]]  # The folders of nodes that have a job.
     mark: str  # In the environment of all that jobs start.
@@ -81,17 +82,25 @@ def processes_with(entry: str) -> list[str]:
     return found
 
 
+def host_processes(engine: Path, hosts: SshCluster | None) -> dict[int, Path]:
+    """A process of each host that has a mount namespace of its own, with the host's own folder."""
+    if hosts is not None:
+        return {hosts.servers[name].pid: hosts.local(name) for name in hosts.names}
+    nodes = {name: engine / "nodes" / name for name in node_names(2)}
+    return {int((engine / f"slurmd-{name}.pid").read_text()): own for name, own in nodes.items()}
+
+
 @contextmanager
 def place_on(
     engine: str,
-    contained: bool,
+    containers: str,
     gyre: Path,
     tmp_path: Path,
     programs: Path | None = None,
     slurmd_timeout: int = 300,
 ) -> Iterator[Place]:
-    """`tmp_path`: a new folder. `programs`: what the server finds in it comes before the machine's. `slurmd_timeout`:
-    see slurm_cluster()."""
+    """`containers`: "podman", "docker", or empty. `tmp_path`: a new folder. `programs`: what the server finds in it
+    comes before the machine's. `slurmd_timeout`: see slurm_cluster()."""
     folder = Path(tempfile.mkdtemp(prefix="gyre-engine-"))
     folder.chmod(0o755)
     server = JobServer(gyre, tmp_path)
@@ -99,15 +108,16 @@ def place_on(
         server.environment["PATH"] = f"{programs}:{server.environment['PATH']}"
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        storage = Storage(folder / "containers")
-        stack.callback(storage.remove)
-        storage.add(IMAGE.removeprefix("localhost/"), busybox_files())
-        server.environment["GYRE_CONTAINERS"] = str(storage.folder)
+        podman = None if containers == "docker" else Storage(folder / "containers")
+        if podman is not None:
+            stack.callback(podman.remove)
+        on_hosts = podman.settings if podman is not None else DockerHosts.settings_at(folder / "engine" / "local")
+        server.environment |= on_hosts
         settings: dict[str, Any] = {"mounts": {"external": str(server.share)}}
         options = {"address": "127.0.0.1", "lease_seconds": LEASE, "node_folder": str(folder / "engine" / "local")}
         hosts: SshCluster | None = None
         if engine == "ssh":
-            variables = {"GYRE_CONTAINERS": str(storage.folder)}
+            variables = {**on_hosts, "PATH": server.environment["PATH"]}
             hosts = stack.enter_context(ssh_cluster(folder / "engine", 2, variables))
             options = hosts.driver_options(**options)
         slurm = folder / "engine" if engine == "slurm" else None
@@ -117,6 +127,18 @@ def place_on(
             server.environment["SLURM_CONF"] = environment["SLURM_CONF"]
         if engine != "local":
             settings |= {"driver": engine, "driverOptions": options}
+        storage: Storage | DockerStorage | DockerHosts
+        if podman is not None:
+            storage = podman
+        elif engine == "local":
+            (folder / "docker").mkdir()
+            storage = DockerStorage(folder / "docker")
+            server.environment |= storage.settings
+        else:
+            storage = DockerHosts(folder / "engine" / "local", host_processes(folder / "engine", hosts))
+        if podman is None:
+            stack.callback(storage.remove)
+        storage.add(IMAGE.removeprefix("localhost/"), busybox_files())
         stack.callback(server.close)
         server.start("--lease", LEASE)
         file = server.tmp_path / "cluster.json"
@@ -128,4 +150,4 @@ def place_on(
                 return [file.parents[1] for file in server.folder.glob("nodes/*/agent/current.json")]
             return list(folder.glob("engine/nodes/*/gyre-*"))
 
-        yield Place(server, storage, contained, roots, f"GYRE_TEST_ENGINES={uuid.uuid4().hex}", hosts, slurm)
+        yield Place(server, storage, containers != "", roots, f"GYRE_TEST_ENGINES={uuid.uuid4().hex}", hosts, slurm)

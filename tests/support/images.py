@@ -122,6 +122,9 @@ class Storage:
     def containers(self) -> list[str]:
         return self.podman("ps", "--all", "--format", "{{.Names}}").stdout.decode().split()
 
+    def kill(self, container: str) -> None:
+        self.podman("kill", container)
+
     def credentials(self) -> list[Path]:
         """Passwords that lie there."""
         return list(self.state.glob("credentials-*"))

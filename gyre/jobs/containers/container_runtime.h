@@ -97,10 +97,10 @@ class ContainerRuntime {
   /// none that somebody has. Error(kInvalidArgument): the Dockerfile does not work; as fetch().
   virtual Image build(const ImageBuild& build, const Interruption& interruption,
                       const std::function<void(const std::string&)>& output) = 0;
-  /// Returns once the first process runs. The container removes itself when that ends. Error(kUnsupported),
-  /// Error(kResourceExhausted), Error(kAborted), Error(kIo).
-  virtual void start(const Container& container, const Interruption& interruption) = 0;
-  /// Its first process, as the machine numbers it; nothing: it does not run.
+  /// Returns once the first process runs: that, as the machine numbers it. The container removes itself when it ends.
+  /// Error(kUnsupported), Error(kResourceExhausted), Error(kAborted), Error(kIo).
+  virtual pid_t start(const Container& container, const Interruption& interruption) = 0;
+  /// As start(); nothing: it does not run.
   virtual std::optional<pid_t> process_of(const std::string& name) = 0;
   /// Kills all that runs in it. One that is not there is fine. Error(kIo).
   virtual void remove(const std::string& name) = 0;

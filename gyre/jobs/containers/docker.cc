@@ -116,7 +116,7 @@ std::string Docker::owned_image(const Container& container, const Interruption& 
   return image->id;
 }
 
-void Docker::start(const Container& container, const Interruption& interruption) {
+pid_t Docker::start(const Container& container, const Interruption& interruption) {
   check_daemon();
   const std::string image = owned_image(container, interruption);
   const ProgramOutput started =
@@ -126,6 +126,7 @@ void Docker::start(const Container& container, const Interruption& interruption)
     const auto process = process_of(container.name);
     if (!process) throw Error(ErrorCode::kIo, "the container ended as soon as it had begun");
     internal::show_places(*process, container.places, container.root);
+    return *process;
   } catch (const Error&) {
     remove(container.name);
     throw;

@@ -16,7 +16,7 @@ class Docker final : public ProgramRuntime {
 
   Image build(const ImageBuild& build, const Interruption& interruption,
               const std::function<void(const std::string&)>& output) override;
-  void start(const Container& container, const Interruption& interruption) override;
+  pid_t start(const Container& container, const Interruption& interruption) override;
 
  private:
   std::string name_of_registry(const std::string& registry) const override;

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <fstream>
 #include <sstream>
 #include <utility>
 
@@ -34,6 +35,7 @@ constexpr std::chrono::minutes kLongestCall{2};
 constexpr const char* kBuilds = "/var/lib/gyre/builds";
 constexpr const char* kMetacopy = "/sys/module/overlay/parameters/metacopy";  // Not there: the kernel has no such.
 constexpr const char* kImagesOfMachine = "/var/lib/containers/storage";
+constexpr const char* kImageList = "overlay-images/images.json";  // Of a storage.
 
 std::uint64_t limit_of(decltype(RLIMIT_NOFILE) resource, std::uint64_t most) {
   rlimit limit{};
@@ -60,6 +62,7 @@ Podman::Podman(fs::path storage, std::vector<std::string> environment)
           std::move(environment)),
       storage_(std::move(storage)),
       uses_(storage_ / "uses"),
+      notes_(state() / "images.json", {storage_ / "root" / kImageList, fs::path(kImagesOfMachine) / kImageList}),
       built_bytes_(built_image_bytes(this->environment())) {
   std::erase_if(this->environment(), [](const std::string& entry) { return entry.starts_with("CONTAINERS_"); });
   this->environment().push_back("CONTAINERS_CONF=" + (state() / "containers.conf").string());
@@ -100,8 +103,23 @@ Podman::Pull Podman::pull(const std::string& place, const internal::Credentials&
   return {internal::pull_arguments(place, credentials.file()), {}};
 }
 
-Image Podman::pulled(const std::string& /*place*/, const std::string& said, const std::string& shown) {
-  return inspect(said.substr(0, said.find('\n')), shown);
+Image Podman::pulled(const std::string& place, const std::string& said, const std::string& shown) {
+  const std::string id = said.substr(0, said.find('\n'));
+  // A digest that was asked for is known; of another one the storage may have heard since.
+  const bool has_digest = place.find('@') != std::string::npos;
+  if (const auto words = has_digest ? notes_.find_id(id) : std::nullopt) return image_in(*words, shown);
+  const auto words = ProgramRuntime::words_of(id);
+  if (!words) return {};
+  if (has_digest) notes_.keep_id(id, *words);
+  return image_in(*words, shown);
+}
+
+std::optional<std::string> Podman::words_of(const std::string& image) {
+  const std::string state = notes_.state();
+  if (auto words = notes_.find(image, state)) return words;
+  auto words = ProgramRuntime::words_of(image);
+  if (words) notes_.keep(image, state, *words);
+  return words;
 }
 
 std::optional<Image> Podman::built(const std::string& name) {
@@ -203,9 +221,17 @@ Image Podman::build(const ImageBuild& build, const Interruption& interruption,
   return *std::move(image);
 }
 
-void Podman::start(const Container& container, const Interruption& interruption) {
-  const internal::ProgramOutput started = call(internal::run_arguments(container), interruption);
-  if (started.status.success()) return;
+pid_t Podman::start(const Container& container, const Interruption& interruption) {
+  const fs::path number = state() / (container.name + ".pid");
+  const internal::ProgramOutput started = call(internal::run_arguments(container, number.string()), interruption);
+  if (started.status.success()) {
+    pid_t process = 0;
+    std::ifstream(number) >> process;
+    std::error_code ignored;
+    fs::remove(number, ignored);
+    if (process > 0) return process;
+    throw Error(ErrorCode::kIo, "the container ended as soon as it had begun");
+  }
   if (started.error.find("no space left on device") != std::string::npos) {
     throw Error(ErrorCode::kResourceExhausted,
                 fmt::format("the disk of {} is full; make room, or remove images", storage_.string()));

@@ -9,6 +9,7 @@
 
 #include "gyre/base/file.h"
 #include "gyre/base/thread_annotations.h"
+#include "gyre/jobs/containers/internal/image_notes.h"
 #include "gyre/jobs/containers/internal/image_uses.h"
 #include "gyre/jobs/containers/program_runtime.h"
 
@@ -23,13 +24,14 @@ class Podman final : public ProgramRuntime {
   std::optional<Image> built(const std::string& name) override;
   Image build(const ImageBuild& build, const Interruption& interruption,
               const std::function<void(const std::string&)>& output) override;
-  void start(const Container& container, const Interruption& interruption) override;
+  pid_t start(const Container& container, const Interruption& interruption) override;
 
  private:
   std::vector<std::string> before_verb() const override;
   Pull pull(const std::string& place, const internal::Credentials& credentials) const override;
   Image pulled(const std::string& place, const std::string& said, const std::string& shown) override;
   const char* image_format() const override { return "{{.Id}} {{.Architecture}} {{.Digest}}"; }
+  std::optional<std::string> words_of(const std::string& image) override;
   bool try_removal(const std::string& name) override;
 
   /// Settings and folders, once.
@@ -46,6 +48,7 @@ class Podman final : public ProgramRuntime {
 
   const std::filesystem::path storage_;
   const internal::ImageUses uses_;
+  const internal::ImageNotes notes_;
   const std::uint64_t built_bytes_;  ///< Of images that were built, which stay for later jobs.
   Mutex mutex_;
   std::map<std::string, UniqueFd> held_ GYRE_GUARDED_BY(mutex_);

@@ -68,15 +68,23 @@ Error ProgramRuntime::failure(const std::string& what, const std::string& output
   return {ErrorCode::kIo, fmt::format("{} {}: {}", program_, what, internal::words_of_podman(output))};
 }
 
-Image ProgramRuntime::inspect(const std::string& image, const std::string& shown) {
-  const ProgramOutput found = call({"image", "inspect", "--format", image_format(), image});
-  if (!found.status.success()) return {};
-  std::istringstream words(found.out);
+std::optional<std::string> ProgramRuntime::words_of(const std::string& image) {
+  ProgramOutput found = call({"image", "inspect", "--format", image_format(), image});
+  return found.status.success() ? std::optional(std::move(found.out)) : std::nullopt;
+}
+
+Image ProgramRuntime::image_in(const std::string& words, const std::string& shown) {
+  std::istringstream all(words);
   Image result{.id = {}, .name = shown, .digest = {}};
   std::string architecture;
-  words >> result.id >> architecture >> result.digest;
+  all >> result.id >> architecture >> result.digest;
   check_architecture(shown, architecture);
   return result;
+}
+
+Image ProgramRuntime::inspect(const std::string& image, const std::string& shown) {
+  const auto words = words_of(image);
+  return words ? image_in(*words, shown) : Image();
 }
 
 Image ProgramRuntime::local_image(const ImageName& name) {

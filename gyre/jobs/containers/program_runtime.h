@@ -38,6 +38,8 @@ class ProgramRuntime : public ContainerRuntime {
   virtual Pull pull(const std::string& place, const internal::Credentials& credentials) const = 0;
   /// The image that pull() has brought; `said`: what it has printed. Without an id: there is none.
   virtual Image pulled(const std::string& place, const std::string& said, const std::string& shown) = 0;
+  /// As image_format() shows it; nothing: there is none.
+  virtual std::optional<std::string> words_of(const std::string& image);
   /// What shows the id and the processor of an image, and its digest where the program knows it.
   virtual const char* image_format() const = 0;
   /// False: somebody else is about to.
@@ -46,6 +48,8 @@ class ProgramRuntime : public ContainerRuntime {
   internal::ProgramOutput call(const std::vector<std::string>& arguments, const Interruption& interruption = {},
                                const std::function<bool(pid_t)>& end = {},
                                const std::vector<std::string>& more_environment = {});
+  /// Of words_of(). Error(kUnsupported): it is for other machines.
+  static Image image_in(const std::string& words, const std::string& shown);
   /// Without an id: there is none.
   Image inspect(const std::string& image, const std::string& shown);
   /// That it cannot do something, in its own words.

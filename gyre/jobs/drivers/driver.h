@@ -60,6 +60,8 @@ class Driver {
   /// Error(kInvalidArgument) for a job that asks for more than such a cluster can ever give it; kResourceExhausted
   /// where that is cores or memory. Thread-safe.
   virtual void check_job(const spec::JobSpec& /*job*/, const spec::ClusterSpec& /*cluster*/) const {}
+  /// Sentences about nodes that no job can have at present, for people. Asks nobody; thread-safe.
+  virtual std::vector<std::string> node_problems() const { return {}; }
   /// By which contents the job's container is made on every node, whatever its image's name leads to later: a digest.
   /// Nothing: there is no container, or no registry is asked. Errors as containers::ContainerRuntime::digest_of(). May
   /// take seconds; thread-safe.

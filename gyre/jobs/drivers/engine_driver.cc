@@ -462,6 +462,7 @@ WorkOrder EngineDriver::completed(WorkOrder order) const { return work_->complet
 node::NodeFolders EngineDriver::folders(const WorkOrder& order) const {
   return node::NodeFolders(node_root(work_->options(), order.attempt));
 }
+std::vector<std::string> EngineDriver::node_problems() const { return work_->engine().node_problems(); }
 int EngineDriver::most_nodes() const { return work_->engine().capacity().most_nodes; }
 std::vector<Artifact> EngineDriver::plan(const WorkOrder& order) const { return work_->plan(order); }
 void EngineDriver::submit(const WorkOrder& order) { work_->submit(order); }

@@ -34,6 +34,7 @@ class EngineDriver : public Driver {
   WorkOrder completed(WorkOrder order) const override;
   node::NodeFolders folders(const WorkOrder& order) const override;
   int most_nodes() const override;
+  std::vector<std::string> node_problems() const override;
   std::vector<Artifact> plan(const WorkOrder& order) const override;
   void submit(const WorkOrder& order) override;
   std::vector<Event> watch(Deadline deadline) override;

@@ -79,6 +79,9 @@ class NodeEngine {
   virtual void release(const std::string& id) = 0;
   /// Asks nobody.
   virtual Capacity capacity() const = 0;
+  /// Sentences about nodes that nobody can have at present. As long as there are any, list() is called also while
+  /// nothing is ours. Asks nobody.
+  virtual std::vector<std::string> node_problems() const { return {}; }
   /// What ask() would hand over. Pure.
   virtual std::vector<Artifact> describe(const NodeRequest& request) const = 0;
   /// What is missing on this side for any node to be had.

@@ -49,6 +49,7 @@ class NodeFolders {
   Path lock() const { return root_ / "agent.lock"; }
   Path current() const { return own() / "current.json"; }
   Path abandoned() const { return own() / "abandoned.json"; }
+  Path container_begun() const { return own() / "container"; }  ///< As long as one of an attempt may be there.
   Path last_job() const { return own() / "last_job"; }
   Path lease() const { return own() / "lease"; }
   Path setup_stamp() const { return own() / "setup.json"; }

@@ -180,9 +180,9 @@ void add_command(const Container& container, const std::string& image_id, std::v
   arguments.insert(arguments.end(), container.command.begin() + 1, container.command.end());
 }
 
-std::vector<std::string> run_arguments(const Container& container) {
+std::vector<std::string> run_arguments(const Container& container, const std::string& number_file) {
   std::vector<std::string> arguments = common_run_arguments(container);
-  arguments.insert(arguments.begin(), "run");
+  arguments.insert(arguments.begin(), {"run", "--pidfile", number_file});
   for (const auto& [option, mapping] : mappings_of(container.root)) {
     arguments.insert(arguments.end(), {"--" + option, mapping});
   }

@@ -40,7 +40,8 @@ std::vector<std::string> configuration_arguments(const std::string& storage, con
                                                  const std::string& shared_images, const std::string& image_id);
 /// `file`: the Dockerfile.
 std::vector<std::string> build_arguments(const ImageBuild& build, const std::string& file);
-std::vector<std::string> run_arguments(const Container& container);
+/// `number_file`: where podman writes the first process.
+std::vector<std::string> run_arguments(const Container& container, const std::string& number_file);
 /// Of run_arguments(), what docker is asked in the same words: name, limits, labels, variables.
 std::vector<std::string> common_run_arguments(const Container& container);
 /// The container's first process, of an image of this id.

@@ -70,14 +70,14 @@ TEST(PodmanCommands, a_container_has_the_accounts_rights_its_mounts_and_its_prog
   container.environment = {{"X", "1"}};
   const std::uint32_t first = internal::first_subordinate(1000);
   const std::string others = "1:" + std::to_string(first) + ":65535";
-  EXPECT_THAT(internal::run_arguments(container),
-              ElementsAre("run", "--detach", "--rm", "--name", "gyre-a-n", "--network", "host", "--pull", "never",
-                          "--user", "0:0", "--workdir", "/", "--no-healthcheck", "--shm-size", "64b", "--cpus", "2",
-                          "--memory", "128b", "--memory-swap", "128b", "--label", "gyre.node=/nodes/n", "--env", "X=1",
-                          "--uidmap", "0:1000:1", "--uidmap", others, "--gidmap", "0:100:1", "--gidmap", others,
-                          "--systemd", "false", "--mount", "type=bind,src=/a,dst=/a,bind-propagation=rslave", "--mount",
-                          "type=bind,src=/b,dst=/c,bind-propagation=rslave,ro", "--entrypoint", "/.gyre/gyre-node",
-                          "sha256:1", "hold"));
+  EXPECT_THAT(internal::run_arguments(container, "/p"),
+              ElementsAre("run", "--pidfile", "/p", "--detach", "--rm", "--name", "gyre-a-n", "--network", "host",
+                          "--pull", "never", "--user", "0:0", "--workdir", "/", "--no-healthcheck", "--shm-size", "64b",
+                          "--cpus", "2", "--memory", "128b", "--memory-swap", "128b", "--label", "gyre.node=/nodes/n",
+                          "--env", "X=1", "--uidmap", "0:1000:1", "--uidmap", others, "--gidmap", "0:100:1", "--gidmap",
+                          others, "--systemd", "false", "--mount", "type=bind,src=/a,dst=/a,bind-propagation=rslave",
+                          "--mount", "type=bind,src=/b,dst=/c,bind-propagation=rslave,ro", "--entrypoint",
+                          "/.gyre/gyre-node", "sha256:1", "hold"));
   const ImageBuild build{.name = "localhost/gyre-built:1",
                          .dockerfile = {},
                          .bases = {},

@@ -102,11 +102,12 @@ void EngineQueue::take_wishes() {
   }
 }
 
-/// Some request's fate is known to the engine alone.
+/// Some request's fate is known to the engine alone, or it looks after nodes that nobody has.
 bool EngineQueue::wants_list() const {
-  return std::ranges::any_of(entries_, [](const auto& each) {
+  const auto is_open = [](const auto& each) {
     return !each.second.over && (!each.second.id.empty() || each.second.job.may_exist);
-  });
+  };
+  return std::ranges::any_of(entries_, is_open) || !engine_->node_problems().empty();
 }
 
 void EngineQueue::turn() {

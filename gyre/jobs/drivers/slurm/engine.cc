@@ -33,7 +33,8 @@ node::Variables for_slurm(const node::Variables& all) {
                                  "PYTHONPATH",
                                  "GYRE_CONTAINERS",
                                  "GYRE_BUILT_IMAGES",
-                                 "GYRE_CONTAINER_PROGRAM"};
+                                 "GYRE_CONTAINER_PROGRAM",
+                                 "DOCKER_HOST"};
   node::Variables some;
   for (const auto& [name, value] : all) {
     if (std::ranges::find(kNames, name) != kNames.end() || name.starts_with("LC_")) some[name] = value;

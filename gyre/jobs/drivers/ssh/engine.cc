@@ -22,6 +22,7 @@
 #include "gyre/jobs/drivers/internal/home.h"
 #include "gyre/jobs/drivers/internal/service_place.h"
 #include "gyre/jobs/drivers/ssh/internal/host_check.h"
+#include "gyre/jobs/drivers/ssh/internal/host_watch.h"
 #include "gyre/jobs/drivers/ssh/internal/seat.h"
 
 namespace gyre::jobs::drivers::ssh {
@@ -122,6 +123,9 @@ class SshEngine::Work {
       holdings.push_back(shown(request));
     }
     look_for_lost();
+    std::set<std::string> tried = hosts_in_use();
+    for (const LostAgent& each : lost_) tried.insert(each.seat.host());
+    watch_.look(tried);
     return holdings;
   }
 
@@ -192,6 +196,9 @@ class SshEngine::Work {
     return missing;
   }
 
+  /// Waits for nobody.
+  std::vector<std::string> node_problems() const { return watch_.sentences(); }
+
   const SshOptions& options() const { return options_; }
 
  private:
@@ -258,27 +265,66 @@ class SshEngine::Work {
     }
   }
 
-  void seat(Request& request, const std::string& host, Seat::Past past) const {
+  Seat seat_at(const Request& request, std::size_t number, const std::string& host, Seat::Past past) const {
     const std::string attempt = request.name.substr(request_name("").size());
-    const std::size_t number = request.seats.size();
-    request.seats.emplace_back(
-        host, Node{request.programs.at(number), node_root(options_, attempt).string(), request.service.place},
-        request.folder / fmt::format("ssh-{}", number), past);
+    return {host, Node{request.programs.at(number), node_root(options_, attempt).string(), request.service.place},
+            request.folder / fmt::format("ssh-{}", number), past};
   }
 
-  /// Hosts that nobody has, and that are large enough; in the cluster's order.
-  std::vector<std::string> free_hosts(const HostSize& needs) const GYRE_REQUIRES(mutex_) {
+  void seat(Request& request, const std::string& host, Seat::Past past) const {
+    request.seats.push_back(seat_at(request, request.seats.size(), host, past));
+  }
+
+  std::set<std::string> hosts_in_use() const GYRE_REQUIRES(mutex_) {
     std::set<std::string> taken;
     for (const Request& request : requests_) {
       for (const Seat& seat : request.seats) {
         if (!seat.over()) taken.insert(seat.host());
       }
     }
+    return taken;
+  }
+
+  /// Hosts that nobody has, and that are large enough; in the cluster's order, those that cannot be reached last.
+  std::vector<std::string> free_hosts(const HostSize& needs) const GYRE_REQUIRES(mutex_) {
+    const std::set<std::string> taken = hosts_in_use();
     std::vector<std::string> free;
     for (const std::string& host : options_.hosts) {
       if (!taken.contains(host) && can_be(host, needs)) free.push_back(host);
     }
+    std::ranges::stable_partition(free, [&](const std::string& host) { return !watch_.is_away(host); });
     return free;
+  }
+
+  /// Nodes that have not begun, because their hosts cannot be reached, get free ones that can. Whether any has.
+  bool find_other_hosts(Request& request) GYRE_REQUIRES(mutex_) {
+    const auto waits = [&](const Seat& seat) { return !seat.begun() && !seat.over() && watch_.is_away(seat.host()); };
+    if (request.released || !std::ranges::any_of(request.seats, waits)) return false;
+    std::vector<std::string> free = free_hosts(request.needs);
+    // What may be left of this attempt on a host is ended there, whichever of its nodes it is.
+    std::erase_if(free, [&](const std::string& host) GYRE_REQUIRES(mutex_) {
+      return watch_.is_away(host) || is_lost_on(host, request.seats.front().node().root);
+    });
+    if (free.empty()) return false;
+    std::vector<Seat> seats;
+    for (Seat& seat : request.seats) {
+      if (!waits(seat) || free.empty()) {
+        seats.push_back(std::move(seat));
+        continue;
+      }
+      // An agent may have begun all the same, if the connection broke before it could say so.
+      lose(seat, SteadyClock::now());
+      seats.push_back(seat_at(request, seats.size(), free.front(), Seat::Past::kNone));
+      free.erase(free.begin());
+    }
+    request.seats.swap(seats);
+    save(request);
+    return true;
+  }
+
+  bool is_lost_on(const std::string& host, const std::string& root) const GYRE_REQUIRES(mutex_) {
+    return std::ranges::any_of(
+        lost_, [&](const LostAgent& each) { return each.seat.host() == host && each.seat.node().root == root; });
   }
 
   void look_at(Request& request) GYRE_REQUIRES(mutex_) {
@@ -290,13 +336,15 @@ class SshEngine::Work {
       for (const std::string& host : hosts) seat(request, host, Seat::Past::kNone);
       save(request);
     }
-    bool changed = false;
-    for (Seat& seat : request.seats) {
-      const bool ran = seat.runs();
-      seat.look(world_, request.key);
-      changed = changed || seat.runs() != ran;
-    }
-    if (changed) save(request);  // One that has run is never started again.
+    do {
+      bool changed = false;
+      for (Seat& seat : request.seats) {
+        const bool ran = seat.runs();
+        seat.look(world_, request.key);
+        changed = changed || seat.runs() != ran;
+      }
+      if (changed) save(request);  // One that has run is never started again.
+    } while (find_other_hosts(request));
     for (const Seat& seat : request.seats) {
       if (seat.unreachable()) lose(seat, SteadyClock::now());
     }
@@ -307,15 +355,19 @@ class SshEngine::Work {
 
   /// It is nobody's any more, and its host may be another attempt's. It is ended when the host is back.
   void lose(const Seat& seat, SteadyClock::time_point since) GYRE_REQUIRES(mutex_) {
-    const std::string& program = seat.node().program;
-    const auto is_it = [&](const LostAgent& each) { return each.seat.node().program == program; };
+    const auto is_it = [&](const LostAgent& each) {
+      return each.seat.node().program == seat.node().program && each.seat.host() == seat.host();
+    };
     if (std::ranges::any_of(lost_, is_it)) return;
-    lost_.push_back({Seat(seat.host(), seat.node(), lost_file(program), Seat::Past::kRan), since});
+    lost_.push_back({Seat(seat.host(), seat.node(), lost_file(seat), Seat::Past::kRan), since});
     lost_.back().seat.end();
   }
 
   /// Where the names of the files begin by which it is ended.
-  fs::path lost_file(const std::string& program) const { return options_.folder / ("lost-" + program); }
+  fs::path lost_file(const Seat& seat) const {
+    const auto number = std::ranges::find(options_.hosts, seat.host()) - options_.hosts.begin();
+    return options_.folder / fmt::format("lost-{}-{}", seat.node().program, number);
+  }
 
   void look_for_lost() GYRE_REQUIRES(mutex_) {
     std::list<LostAgent> found = std::exchange(lost_, {});
@@ -329,7 +381,7 @@ class SshEngine::Work {
       } else if (agent->seat.over()) {
         std::error_code ignored;
         for (const char* part : {".sh", ".out", ".err"}) {
-          fs::remove(lost_file(agent->seat.node().program).string() + part, ignored);
+          fs::remove(lost_file(agent->seat).string() + part, ignored);
         }
       }
       agent = next;
@@ -369,7 +421,8 @@ class SshEngine::Work {
   Mutex mutex_;
   std::map<std::string, HostSize> sizes_ GYRE_GUARDED_BY(mutex_);  // Of hosts that have said.
   Client client_ GYRE_GUARDED_BY(mutex_);
-  SeatWorld world_ GYRE_GUARDED_BY(mutex_){options_, client_};
+  HostWatch watch_{options_, client_};  // But for its sentences, as client_.
+  SeatWorld world_ GYRE_GUARDED_BY(mutex_){options_, client_, watch_};
   std::list<Request> requests_ GYRE_GUARDED_BY(mutex_);
   std::list<LostAgent> lost_ GYRE_GUARDED_BY(mutex_);
 };
@@ -381,6 +434,7 @@ std::string SshEngine::ask(const NodeRequest& request) { return work_->ask(reque
 std::vector<Holding> SshEngine::list() { return work_->list(); }
 void SshEngine::release(const std::string& id) { work_->release(id); }
 Capacity SshEngine::capacity() const { return {.most_nodes = static_cast<int>(work_->options().hosts.size())}; }
+std::vector<std::string> SshEngine::node_problems() const { return work_->node_problems(); }
 std::vector<Missing> SshEngine::check() { return work_->check(); }
 void SshEngine::check_job(const spec::JobSpec& job) { work_->check_job(job); }
 

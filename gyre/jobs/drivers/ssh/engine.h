@@ -28,6 +28,8 @@ class SshEngine final : public NodeEngine {
   std::vector<Artifact> describe(const NodeRequest& request) const override;
   /// Logs in to every host. What these say of their sizes is kept for check_job() and ask().
   std::vector<Missing> check() override;
+  /// Hosts that cannot be logged in to. Requests get others in their places where enough are free.
+  std::vector<std::string> node_problems() const override;
   /// Error(kResourceExhausted) where too few hosts have the cores and the memory. Thread-safe.
   void check_job(const spec::JobSpec& job);
 

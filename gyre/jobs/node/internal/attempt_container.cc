@@ -1,9 +1,13 @@
 #include "gyre/jobs/node/internal/attempt_container.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <csignal>
+#include <system_error>
 
 #include "gyre/base/cgroup.h"
 #include "gyre/base/clock.h"
@@ -116,11 +120,20 @@ void AttemptContainer::start(const UniqueFd& code, const containers::Interruptio
                   "with ssh, by logging in as root; or run such jobs on the host (`gyre cluster create "
                   "--containers-on-host`)");
     }
-    for (const std::string& left : runtime().with_label(kNodeLabel, node_label())) runtime().remove(left);
+    if (can_be_there_ || fs::exists(folders_.container_begun())) {
+      for (const std::string& left : runtime().with_label(kNodeLabel, node_label())) runtime().remove(left);
+    }
     const auto asked = SteadyClock::now();
     const containers::Image image = this->image(code, interruption, say, log);
     const auto fetched = SteadyClock::now();
-    runtime().start(description(image), interruption);
+    const containers::Container wanted = description(image);
+    const fs::path mark = folders_.container_begun();
+    if (!UniqueFd(::open(mark.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600))) {
+      throw system_error(fmt::format("cannot make {}", mark.string()), errno);
+    }
+    can_be_there_ = true;
+    const pid_t process = runtime().start(wanted, interruption);
+    find_count(process);
     const auto seconds = [](SteadyClock::time_point from, SteadyClock::time_point to) {
       return std::chrono::duration<double>(to - from).count();
     };
@@ -131,7 +144,7 @@ void AttemptContainer::start(const UniqueFd& code, const containers::Interruptio
                     may_change ? " (what the registry had under this name now: when the job was submitted it was not "
                                  "asked for a digest)"
                                : ""));
-    for (const std::string& sentence : missing_limits()) say(sentence);
+    for (const std::string& sentence : missing_limits(process)) say(sentence);
   } catch (const Error& error) {
     const std::string sentence = fmt::format("node {} cannot run the job's container: {}", node, error.what());
     switch (error.code()) {
@@ -147,23 +160,20 @@ void AttemptContainer::start(const UniqueFd& code, const containers::Interruptio
   }
 }
 
-std::vector<std::string> AttemptContainer::missing_limits() {
+std::vector<std::string> AttemptContainer::missing_limits(pid_t process) const {
   const LimitsWanted wanted = limits_of(order_.job);
   if (!wanted.cores && !wanted.memory_bytes) return {};
-  const auto process = find_process();
-  if (!process) return {};  // It has ended, which is heard of elsewhere.
-  std::vector<std::string> sentences = not_enforced(wanted, core_limit(cgroups_of(*process, CgroupController::kCpu)),
-                                                    memory_limit(cgroups_of(*process, CgroupController::kMemory)),
+  if (::kill(process, 0) != 0) return {};  // It has ended, which is heard of elsewhere.
+  std::vector<std::string> sentences = not_enforced(wanted, core_limit(cgroups_of(process, CgroupController::kCpu)),
+                                                    memory_limit(cgroups_of(process, CgroupController::kMemory)),
                                                     "this machine's cgroups let podman set none");
   for (std::string& sentence : sentences) sentence = fmt::format("node {}: {}", order_.here().id, sentence);
   return sentences;
 }
 
-std::optional<pid_t> AttemptContainer::find_process() {
-  const auto process = runtime().process_of(name_);
-  const auto cgroups = process ? cgroups_of(*process, CgroupController::kMemory) : std::vector<fs::path>();
+void AttemptContainer::find_count(pid_t process) {
+  const std::vector<fs::path> cgroups = cgroups_of(process, CgroupController::kMemory);
   if (!cgroups.empty()) memory_cgroup_ = cgroups.front();
-  return process;
 }
 
 void AttemptContainer::count_kills() {
@@ -181,10 +191,18 @@ bool AttemptContainer::can_be() {
   }
 }
 
-bool AttemptContainer::runs() { return can_be() && find_process(); }
+bool AttemptContainer::runs() {
+  if (!can_be_there_ || !can_be()) return false;
+  const auto process = runtime().process_of(name_);
+  if (process) find_count(*process);
+  return process.has_value();
+}
 
 void AttemptContainer::remove() {
-  if (can_be()) runtime().remove(name_);
+  if (!can_be_there_ || !can_be()) return;
+  runtime().remove(name_);
+  std::error_code ignored;
+  fs::remove(folders_.container_begun(), ignored);
 }
 
 }  // namespace gyre::jobs::node::internal

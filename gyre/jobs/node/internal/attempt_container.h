@@ -26,6 +26,8 @@ class AttemptContainer {
   /// `options` and `order` must outlive this object.
   AttemptContainer(const NodeOptions& options, const orders::WorkOrder& order);
 
+  /// The attempt has only just come: nothing of it is there, and no program need be asked.
+  void expect_none() { can_be_there_ = false; }
   /// Fetches the image and starts the container, after what is left of other attempts on this node was removed. The
   /// attempt's places must be there. `code`: the archive of the job's code, open, or none; an image may be built of it.
   /// `say` gets sentences for the job's events, `log` lines for its log. AttemptEnds, Error.
@@ -51,16 +53,17 @@ class AttemptContainer {
   containers::Container description(const containers::Image& image) const;
   std::vector<containers::BindMount> places() const;
   std::string node_label() const;
-  /// Its first process; nothing: it does not run. Notes where the kernel counts what it kills in it.
-  std::optional<pid_t> find_process();
-  /// A sentence for each limit that the container lacks.
-  std::vector<std::string> missing_limits();
+  /// Notes where the kernel counts what it kills in the container of this first process.
+  void find_count(pid_t process);
+  /// A sentence for each limit that the container of this first process lacks.
+  std::vector<std::string> missing_limits(pid_t process) const;
 
   const NodeOptions& options_;
   const orders::WorkOrder& order_;
   const NodeFolders folders_;
   const std::string name_;
   std::unique_ptr<containers::ContainerRuntime> runtime_;
+  bool can_be_there_ = true;
   std::filesystem::path memory_cgroup_;  ///< Of the container; empty: it was not found.
   std::int64_t kills_ = 0;
 };

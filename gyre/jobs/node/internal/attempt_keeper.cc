@@ -173,6 +173,7 @@ std::vector<std::string> AttemptKeeper::memory_of_others() const {
 }
 
 void AttemptKeeper::accept() {
+  if (container_) container_->expect_none();
   std::error_code ignored;
   for (const fs::path& socket : folders_.sockets()) {
     // By its command line: a job's account may have put anything in the place of its socket.

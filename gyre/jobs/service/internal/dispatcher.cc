@@ -84,6 +84,11 @@ std::optional<std::string> Dispatcher::problem_of(Id cluster) const {
   return found == unreadable_.end() ? std::nullopt : std::optional(found->second);
 }
 
+std::vector<std::string> Dispatcher::node_problems(const spec::ClusterSpec& cluster) {
+  const drivers::Driver* driver = drivers_.find(Drivers::key_of(cluster));
+  return driver == nullptr ? std::vector<std::string>() : driver->node_problems();
+}
+
 void Dispatcher::check_job(const spec::JobSpec& job, const spec::ClusterSpec& cluster) {
   const drivers::Driver* driver = drivers_.find(Drivers::key_of(cluster));
   if (driver == nullptr) return;

@@ -50,6 +50,8 @@ class Dispatcher {
       GYRE_EXCLUDES(ledger_.mutex) {
     drivers_.try_out(Drivers::key_of(cluster), look);
   }
+  /// As drivers::Driver::node_problems(). Waits for nothing.
+  std::vector<std::string> node_problems(const spec::ClusterSpec& cluster);
   /// Error(kInvalidArgument) as drivers::Driver::check_job(). Waits for nothing: a driver that is not made yet is not
   /// asked.
   void check_job(const spec::JobSpec& job, const spec::ClusterSpec& cluster);

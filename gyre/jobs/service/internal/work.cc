@@ -166,6 +166,11 @@ resources::Cluster Service::Work::shown(Ledger& from, const catalog::Cluster& cl
       }
     }
   }
+  if (stored.spec) {
+    for (std::string& sentence : dispatcher.node_problems(*stored.spec)) {
+      result.errors.push_back({.code = "HostUnreachable", .message = std::move(sentence)});
+    }
+  }
   if (const auto problem = dispatcher.problem_of(cluster.id); problem && stored.spec) {
     result.errors.push_back({.code = "ClusterUnusable", .message = *problem});
   }

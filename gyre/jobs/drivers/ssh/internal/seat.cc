@@ -59,7 +59,8 @@ void Seat::look(SeatWorld& world, const std::string& key) {
   // One that has answered only looks on.
   if (session_ && ending_ && errand_of_session_ != Errand::kEnd && answered_) session_.reset();
   const auto now = SteadyClock::now();
-  if (!session_ && !over_ && now >= next_) start_session(world, key);
+  const bool rests = can_wait() && world.hosts.rests(host_);
+  if (!session_ && !over_ && now >= next_ && !rests) start_session(world, key);
   const auto alone = world.options.lease + world.options.margin + kLastGrace;
   if (!over_ && begun_ && now - heard_ > alone && (runs_ || ending_)) {
     over_ = unreachable_ = true;
@@ -79,6 +80,7 @@ void Seat::start_session(SeatWorld& world, const std::string& key) {
     world.client.pin(host_);
   } catch (const Error& error) {
     problem_ = error.what();
+    world.hosts.failed(host_, problem_);
     return;
   }
   if (errand_of_session_ == Errand::kCopy) {
@@ -108,6 +110,7 @@ void Seat::read_session(SeatWorld& world) {
     answered_ = true;
     if (line == "here") {
       heard_ = SteadyClock::now();
+      world.hosts.answered(host_);
     } else if (line == "runs") {
       runs_ = true;
       problem_.clear();
@@ -146,7 +149,10 @@ void Seat::finish_session(SeatWorld& world) {
     return;
   }
   if (errand_of_session_ == Errand::kStart && !answered_ && !runs_) begun_ = was_begun_;
-  problem_ = fmt::format("{}: {}", host_, last_words(session_->error));
+  const std::string words = last_words(session_->error);
+  problem_ = fmt::format("{}: {}", host_, words);
+  constexpr int kNoConnection = 255;  // Of ssh.
+  if (!answered_ && status->code == kNoConnection) world.hosts.failed(host_, words);
 }
 
 }  // namespace gyre::jobs::drivers::ssh

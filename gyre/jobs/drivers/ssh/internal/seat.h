@@ -7,6 +7,7 @@
 
 #include "gyre/base/clock.h"
 #include "gyre/jobs/drivers/ssh/internal/client.h"
+#include "gyre/jobs/drivers/ssh/internal/host_watch.h"
 #include "gyre/jobs/drivers/ssh/internal/program_copy.h"
 #include "gyre/jobs/drivers/ssh/internal/scripts.h"
 
@@ -16,6 +17,7 @@ namespace gyre::jobs::drivers::ssh {
 struct SeatWorld {
   const SshOptions& options;
   Client& client;
+  HostWatch& hosts;
   std::optional<ProgramArchive> packed = {};
 
   /// Of our programs, for hosts without them. Packed when it is first needed, which takes a second.
@@ -57,6 +59,8 @@ class Seat {
   void start_session(SeatWorld& world, const std::string& key);
   void read_session(SeatWorld& world);
   void finish_session(SeatWorld& world);
+  /// Whether nothing is lost while its host rests: no job runs there that we must hear of.
+  bool can_wait() const { return ending_ || !begun_; }
   Errand errand() const;
 
   const std::string host_;
