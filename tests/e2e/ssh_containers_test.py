@@ -96,6 +96,7 @@ def lab(request: pytest.FixtureRequest, gyre: Path, tmp_path_factory: pytest.Tem
     if is_docker and (reason := why_no_docker()):
         pytest.skip(reason)  # ./dev setup does not install it, because its service changes the machine's network.
     folder = Path(tempfile.mkdtemp(prefix="gyre-ssh-"))
+    folder.chmod(0o755)
     place = tmp_path_factory.mktemp("registry")
     server = JobServer(gyre, tmp_path_factory.mktemp("server"))
     own = folder / "hosts" / "local"
