@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from gyre.errors import InvalidArgumentError, NotFoundError, UnsupportedError
+from docker_daemon import DockerStorage, why_no_docker
 from images import Storage, busybox_files
 from job_server import JobServer
 from registry import PASSWORD, USER, registry
@@ -34,11 +35,17 @@ PYTHON_PACKAGES = ("python3-minimal", "python3.11-minimal", "libpython3.11-minim
 SLEEP = "import time; time.sleep(1000)"
 
 
+# Docker where it is installed, as in containers_test.py.
+PROGRAMS = ["podman"] if why_no_docker() else ["podman", "docker"]
+
+
 @pytest.fixture(scope="module")
-def storage() -> Iterator[Storage]:
-    """With one image: this machine's Python and busybox, a file and a variable of its own."""
+def storage(request: pytest.FixtureRequest) -> Iterator[Storage | DockerStorage]:
+    """Podman's, unless the test asks for docker's. With this machine's Python and busybox in an image, and a file and a
+    variable of its own."""
     with tempfile.TemporaryDirectory(prefix="gyre-images-", dir="/tmp") as folder:
-        storage = Storage(Path(folder))
+        wants_docker = getattr(request, "param", "podman") == "docker"
+        storage = DockerStorage(Path(folder)) if wants_docker else Storage(Path(folder))
         files = busybox_files({"etc/of-image": "made for a test"}, packages=PYTHON_PACKAGES)
         storage.add(IMAGE, files, ["ENV WORLD=image", "ENTRYPOINT false"])
         storage.add("gyre-test/no-python:1", busybox_files())
@@ -52,7 +59,7 @@ def storage() -> Iterator[Storage]:
 
 @pytest.fixture
 def server(
-    gyre: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evidence: list[Path], storage: Storage
+    gyre: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evidence: list[Path], storage: Storage | DockerStorage
 ) -> Iterator[JobServer]:
     """With a cluster of two nodes, which mounts the server's share; the session is in a folder of that."""
     with worker_session(gyre, tmp_path, monkeypatch):
@@ -103,6 +110,7 @@ def test_a_worker_runs_in_its_image_with_its_limits_and_its_output_here(
     assert "[worker-0] err" in shown.err.splitlines()
 
 
+@pytest.mark.parametrize("storage", PROGRAMS, indirect=True)
 def test_two_workers_exchange_with_their_parent(contained: dict[str, Any]) -> None:
     """Over the network, which is the machine's, and through the folder that all of them know under one path. A script
     imports what lies next to it."""
