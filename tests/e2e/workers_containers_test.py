@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gyre.errors import InvalidArgumentError, NotFoundError, UnsupportedError
 from docker_daemon import DockerStorage, why_no_docker
+from gyre.errors import InvalidArgumentError, NotFoundError, UnsupportedError
 from images import Storage, busybox_files
 from job_server import JobServer
 from registry import PASSWORD, USER, registry
