@@ -42,7 +42,7 @@ struct ProgramThread {
 struct EngineOptions {
   /// Largest bucket, but see largest_bucket_bytes; 0: every tensor travels alone.
   std::size_t fusion_bytes = kDefaultFusionBytes;
-  std::filesystem::path timeline;     ///< Rank 0 writes a Chrome trace there (engine.h); empty: none.
+  std::filesystem::path timeline;  ///< Rank 0 writes a Chrome trace there (engine.h); empty: none.
   /// Of a job of the job server, unless `timeline` names a file; "{rank}" is in the name.
   std::optional<metrics::JobFileOrder> job_timeline;
   bool timeline_mark_cycles = false;  ///< Adds CYCLE_START instants: one whenever the ranks have agreed on what to do.
