@@ -5,7 +5,7 @@
 // JOB_FILE: writes "line N" each second and an output file, until it is stopped. TRAINING: a job file of two ranks that
 // log "train/loss" until they are ended. ROLES: of a master, a worker, which fails, and a parameter
 // server. MPI: of two processes of mpirun, of which the second is killed. TRACED: of two
-// ranks that write timelines for some seconds. RESTART: a file whose appearance asks
+// ranks that write timelines until they are ended. RESTART: a file whose appearance asks
 // the test for a new server after this script has killed SERVER_PID. A line of JSON for each check, {"check", "problem"}.
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -342,7 +342,9 @@ const checks = {
     const before = await words();
     await until("more of it", async () => (await words()) !== before);
     assert.equal(await badge.textContent(), "running", "while the job runs");
-    await until("it has ended", async () => (await badge.textContent()) === "succeeded");
+    await page.getByRole("button", { name: "Stop" }).click();
+    await page.getByRole("button", { name: "Yes, stop it" }).click();
+    await until("it has ended", async () => /^failed/.test(await badge.textContent()));
     assert.equal(await page.getByRole("link", { name: /timeline/ }).count(), 0, "it is no log");
     const whole = await words();
     await timeline.getByRole("button", { name: "Zoom in" }).click();

@@ -88,8 +88,8 @@ def other_files(folder: Path, share: Path) -> list[Path]:
 
 
 def traced_file(folder: Path, gyre: Path) -> Path:
-    """Two ranks that exchange for some seconds, and write timelines."""
-    exchange = f"{gyre.parent / 'gyre-bench-rank'} allreduce --sizes 1000000 --seconds 4 --result figures"
+    """Two ranks that exchange until they are ended, and write timelines."""
+    exchange = f"{gyre.parent / 'gyre-bench-rank'} allreduce --sizes 1000000 --seconds 600 --result figures"
     file = folder / "traced.json"
     properties = {
         "nodeCount": 1,
