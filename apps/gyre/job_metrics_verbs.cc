@@ -1,20 +1,17 @@
 #include <fmt/format.h>
 
-#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <thread>
 
 #include "apps/gyre/job_place.h"
+#include "apps/gyre/job_top.h"
 #include "apps/gyre/job_verbs.h"
 #include "apps/gyre/metrics_export.h"
 #include "apps/gyre/remote.h"
 #include "apps/gyre/report_command.h"
 #include "gyre/base/error.h"
-#include "gyre/cli/live_block.h"
-#include "gyre/cli/table.h"
 #include "gyre/jobs/client/download.h"
 #include "gyre/metrics/job_file.h"
 #include "gyre/metrics/series.h"
@@ -31,7 +28,6 @@ using jobs::client::path_of;
 using jobs::client::Session;
 using jobs::resources::JobName;
 
-constexpr std::chrono::seconds kBetweenLooks{2};
 constexpr const char* kLogs = "stdouterr";
 
 struct MetricsOptions {
@@ -117,54 +113,6 @@ int export_curves(const MetricsOptions& options, const Environment& environment)
   return 0;
 }
 
-std::string number(const Json& value, const char* format) {
-  return value.is_number() ? fmt::format(fmt::runtime(format), value.get<double>()) : std::string();
-}
-
-std::string screen_of(const Json& job) {
-  cli::Table table({"RANK", "STATE", "STEP", "STEPS/S", "WAITS", "CORES", "MEMORY", "DETAIL"});
-  for (const Json& rank : job.at("ranks")) {
-    const Json& waits = rank.at("waiting");
-    const Json& memory = rank.at("memory_bytes");
-    table.add({std::to_string(rank.at("rank").get<int>()), rank.at("phase"), number(rank.at("step"), "{:.0f}"),
-               number(rank.at("steps_per_second"), "{:.3g}"),
-               waits.is_number() ? fmt::format("{:.0f} %", 100 * waits.get<double>()) : std::string(),
-               number(rank.at("cpu_cores"), "{:.2f}"),
-               memory.is_number() ? cli::shown_bytes(static_cast<std::uint64_t>(memory.get<double>())) : std::string(),
-               cli::printable(rank.at("detail").get<std::string>())});
-  }
-  const std::string state = job.at("state");
-  return fmt::format("{}, {} ranks, {}\n{}", cli::printable(job.at("name").get<std::string>()), job.at("ranks").size(),
-                     state, table.empty() ? "no ranks were heard of\n" : table.text());
-}
-
-std::vector<cli::BlockLine> lines_of(const std::string& text) {
-  std::vector<cli::BlockLine> lines;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    lines.push_back({.text = text.substr(at, end - at)});
-    at = end + 1;
-  }
-  return lines;
-}
-
-int watch_ranks(const MetricsOptions& options, const Environment& environment) {
-  Session session = options.job.remote.session(environment, kPatience);
-  const JobName job = options.job.find(session, environment);
-  const auto look = [&] { return session.get(below(path_of(job), "run", "now")); };
-  const cli::LiveOptions live = cli::live_options_from_environment();
-  Json now = look();
-  {
-    cli::LiveBlock block(live);
-    for (; live.draws && !options.once && !now.at("over"); now = look()) {
-      block.show(lines_of(screen_of(now.at("job"))));
-      std::this_thread::sleep_for(kBetweenLooks);
-    }
-  }
-  write_out(screen_of(now.at("job")));
-  return 0;
-}
-
 }  // namespace
 
 void add_job_top(VerbGroup& group) {
@@ -173,9 +121,11 @@ void add_job_top(VerbGroup& group) {
   options->job.add_options(*verb, Remote::kWorkspace);
   verb->add_flag("--once", options->once, "Print it once, as without a terminal");
   verb->footer(
-      "\nThose that need attention come first: failed, lost, late. It ends with the job, or with "
-      "Ctrl-C.\n\nExamples:\n  gyre job top train-1");
-  group.add(verb, [options](const Environment& environment) { return watch_ranks(*options, environment); });
+      "\nThose that need attention come first: failed, lost, late. It ends with the job (exit code 0, however that "
+      "ended), or\nwith Ctrl-C. `gyre top JOB` is the same.\n\nExamples:\n  gyre job top train-1");
+  group.add(verb, [options](const Environment& environment) {
+    return watch_job("gyre job top", options->job, options->once, environment);
+  });
 }
 
 void add_job_report(VerbGroup& group) {

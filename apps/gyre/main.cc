@@ -160,7 +160,7 @@ int run_verb(CommandLine& line, const std::string& called_as, std::vector<std::s
   if (first == "report") return line.report.run();
   if (first == "server") return line.server.run(environment);
   if (first == "stage") return line.stage.run(environment);
-  if (first == "top") return line.top.run();
+  if (first == "top") return line.top.run(environment);
   if (first == "usage") return line.usage.run(environment);
   return line.run.run(environment);
 }

@@ -46,6 +46,8 @@ class LiveBlock {
   LiveBlock& operator=(const LiveBlock&) = delete;
 
   bool draws() const { return options_.draws; }
+  /// Of its terminal, at present.
+  TerminalSize size() const;
 
   /// Text for stdout or stderr, any bytes. Where it draws, lines stay once they have ended; the end of one that has not
   /// (a progress bar) is the last line of the block.
@@ -58,7 +60,6 @@ class LiveBlock {
   void clear();
 
  private:
-  TerminalSize size() const;
   std::string erased(const TerminalSize& size);
   std::string drawn(const TerminalSize& size);
   void put(std::string_view text) const;

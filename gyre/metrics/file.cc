@@ -256,6 +256,15 @@ bool FileReader::was_cut() const {
 
 bool FileReader::is_written() const { return is_locked(state_->file.get()); }
 
+bool is_metrics_file(const std::filesystem::path& path) {
+  std::error_code none;
+  if (!std::filesystem::is_regular_file(path, none)) return false;
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) return false;
+  Bytes beginning(kMagic.size());
+  return read_some(file.get(), beginning, path.string()) == kMagic.size() && begins_well(beginning);
+}
+
 std::uint64_t read_metrics(const std::filesystem::path& path, FileVisitor& visitor) {
   return FileReader(path, visitor).read();
 }

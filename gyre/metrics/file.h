@@ -87,6 +87,9 @@ class FileReader {
   std::unique_ptr<State> state_;
 };
 
+/// Whether a regular file that can be read is there, and is one of metrics.
+bool is_metrics_file(const std::filesystem::path& path);
+
 /// Reads a file that may still be written, or whose writer was killed: up to the first block that is cut or damaged.
 /// Returns how many bytes come behind that; 0 for a whole file. Reads a block at a time. Error(kNotFound, kIo);
 /// kCorruptData if it is not a metrics file at all.

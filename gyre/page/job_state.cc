@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "gyre/base/process.h"
+#include "gyre/metrics/json_number.h"
 #include "gyre/page/internal/json.h"
 
 namespace gyre::page {
@@ -31,6 +32,8 @@ bool is_behind(std::int64_t steps, std::optional<double> steps_per_second) {
   if (steps <= kUsualLagSteps) return false;
   return static_cast<double>(steps) > kUsualLagSeconds * steps_per_second.value_or(0);
 }
+
+double seconds(std::int64_t time_us) { return static_cast<double>(time_us) / 1e6; }
 
 template <typename Value>
 Json or_null(const std::optional<Value>& value) {
@@ -197,6 +200,19 @@ std::string_view JobState::state() const {
   return *exit_code_ == 0 ? "ended" : "failed";
 }
 
+namespace {
+
+Json latest_json(const metrics::Overview& metrics) {
+  Json latest = Json::array();
+  for (const auto& [name, point] : metrics.logged()) {
+    if (latest.size() == JobState::kMostLatest) break;
+    latest.push_back({{"name", name}, {"step", point.step}, {"value", metrics::json_number(point.value)}});
+  }
+  return latest;
+}
+
+}  // namespace
+
 std::string JobState::json(const std::string& name, const metrics::Overview& metrics,
                            const std::map<int, std::uint64_t>& log_bytes) const {
   Json ranks = Json::array();
@@ -207,9 +223,10 @@ std::string JobState::json(const std::string& name, const metrics::Overview& met
                      {"detail", each.detail},
                      {"role", rank.role},
                      {"process", rank.process},
-                     {"started", static_cast<double>(rank.started_us) / 1e6},
+                     {"started", seconds(rank.started_us)},
                      {"log_begin", rank.log_begin},
                      {"log_end", rank.is_running ? Json(nullptr) : Json(rank.log_end)},
+                     {"value_time", each.now.time_us == 0 ? Json(nullptr) : Json(seconds(each.now.time_us))},
                      {"step", or_null(each.now.step)},
                      {"steps_per_second", or_null(each.now.steps_per_second)},
                      {"waiting", or_null(each.now.waiting)},
@@ -219,7 +236,7 @@ std::string JobState::json(const std::string& name, const metrics::Overview& met
   Json events = Json::array();
   for (const Event& event : events_) {
     events.push_back({{"number", event.number},
-                      {"time", static_cast<double>(event.time_us) / 1e6},
+                      {"time", seconds(event.time_us)},
                       {"rank", or_null(event.rank)},
                       {"kind", event.kind},
                       {"text", event.text}});
@@ -232,6 +249,8 @@ std::string JobState::json(const std::string& name, const metrics::Overview& met
                             {"restarts", restarts_},
                             {"preparing", exit_code_ ? std::string() : preparing_},
                             {"ranks", std::move(ranks)},
+                            {"latest", latest_json(metrics)},
+                            {"names", metrics.logged().size()},
                             {"events", std::move(events)}});
 }
 

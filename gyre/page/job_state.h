@@ -32,6 +32,8 @@ class JobState {
  public:
   /// The newest; older ones are dropped.
   static constexpr std::size_t kMostEvents = 1'000;
+  /// Of the values that json() has.
+  static constexpr std::size_t kMostLatest = 8;
 
   /// `log_bytes`: how much that rank has written so far.
   void hear(const News& news, std::uint64_t log_bytes);
@@ -39,8 +41,9 @@ class JobState {
   bool is_over() const { return exit_code_.has_value(); }
   std::vector<int> ranks() const;
   std::map<int, std::string> roles() const;  ///< By rank.
-  /// {"name", "state", "exit_code", "first_failed_rank", "report", "restarts", "preparing", "ranks": […], "events":
-  /// […]}; the ranks in the order of their phases, and within one, the slowest first.
+  /// {"name", "state", "exit_code", "first_failed_rank", "report", "restarts", "preparing", "ranks": […], "latest":
+  /// [{"name", "step", "value"}, …], "names", "events": […]}: what the program has logged last under the first of so
+  /// many names; the ranks in the order of their phases, and within one, the slowest first.
   std::string json(const std::string& name, const metrics::Overview& metrics,
                    const std::map<int, std::uint64_t>& log_bytes) const;
 

@@ -37,6 +37,8 @@ class JobView {
   virtual std::string prometheus_text() = 0;
   /// By rank: how many bytes its log has.
   virtual std::map<int, std::uint64_t> log_sizes() = 0;
+  /// Of those of log_sizes() that may be one for several ranks: their names.
+  virtual std::map<int, std::string> log_names() { return {}; }
   /// net::http::HttpError(404) without one.
   virtual UniqueFd open_log(int rank) = 0;
   /// How many streams follow the job.

@@ -154,10 +154,13 @@ Response now_answer(JobView& job) {
   const JobView::Versions versions = job.versions();
   nlohmann::json logs = nlohmann::json::object();
   const auto text = job.job_json();
+  nlohmann::json names = nlohmann::json::object();
   for (const auto& [rank, bytes] : job.log_sizes()) logs[std::to_string(rank)] = bytes;
+  for (const auto& [rank, name] : job.log_names()) names[std::to_string(rank)] = name;
   return net::http::json_response(
-      200, fmt::format(R"({{"job": {}, "metrics": {}, "timeline": {}, "logs": {}, "over": {}}})", *text,
-                       versions.metrics, versions.timeline, internal::text_of(logs), versions.is_over));
+      200, fmt::format(R"({{"job": {}, "metrics": {}, "timeline": {}, "logs": {}, "log_names": {}, "over": {}}})",
+                       *text, versions.metrics, versions.timeline, internal::text_of(logs), internal::text_of(names),
+                       versions.is_over));
 }
 
 Response log_answer(JobView& job, const Request& request) {

@@ -34,9 +34,9 @@ using FindJob = std::function<std::shared_ptr<JobView>(const net::http::Request&
 ///   GET /timeline     ?[from=A][&to=B] (microseconds since 1970): JobView::timeline_json()
 ///   GET /metrics      the latest values for Prometheus, in its text format
 ///   GET /ranks/N/log  text; ranges as HTTP has them
-///   GET /now          {"job": as /job, "metrics": a version, "timeline": a version, "logs": {rank: bytes}, "over"}:
-///   what /live
-///                     says first, for those who ask again instead
+///   GET /now          {"job": as /job, "metrics": a version, "timeline": a version, "logs": {rank: bytes},
+///   "log_names":
+///                     {rank: name}, "over"}: what /live says first, for those who ask again instead
 ///   GET /live         server-sent events "job" (as /job), "metrics" and "timeline" (versions), and "logs"
 ///                     ({rank: bytes}), each when it has changed, and "alive" after two seconds without any of
 ///                     these; nothing is queued for a viewer: whoever comes late gets what is so now. A viewer that has

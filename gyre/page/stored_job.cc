@@ -253,6 +253,12 @@ std::string StoredJob::prometheus_text() {
   return metrics::prometheus_text(texts_->charts.latest());
 }
 
+std::map<int, std::string> StoredJob::log_names() {
+  const MutexLock lock(mutex_);
+  look();
+  return logs_;
+}
+
 std::map<int, std::uint64_t> StoredJob::log_sizes() {
   const MutexLock lock(mutex_);
   return texts_->log_bytes;

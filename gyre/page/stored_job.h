@@ -69,6 +69,7 @@ class StoredJob final : public JobView {
       GYRE_EXCLUDES(mutex_);
   std::string prometheus_text() override GYRE_EXCLUDES(mutex_);
   std::map<int, std::uint64_t> log_sizes() override GYRE_EXCLUDES(mutex_);
+  std::map<int, std::string> log_names() override GYRE_EXCLUDES(mutex_);
   /// Of a rank that a job's nodes have started themselves: its stdout. Of one that `gyre run` has: that of all.
   UniqueFd open_log(int rank) override GYRE_EXCLUDES(mutex_);
 

@@ -203,6 +203,7 @@ TEST_F(PageStoredJob, a_rank_has_the_log_that_there_is) {
   const auto stored = job();
   static_cast<void>(stored->job_json());
   EXPECT_EQ(stored->log_sizes(), (std::map<int, std::uint64_t>{{0, 3}, {1, 6}}));
+  EXPECT_EQ(stored->log_names(), (std::map<int, std::string>{{0, "stdout.txt"}, {1, "stdout-1.txt"}}));
 }
 
 // Each rank writes its own, next to the logs; an attempt that was given up has its own as well.

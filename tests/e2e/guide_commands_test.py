@@ -105,7 +105,7 @@ ELSEWHERE = {
         "--overwrite false --include-pattern '*_000.tfrecord.gz;*_001.tfrecord.gz'",
     ),
     "e2e/job_metrics_test.py::test_the_ranks_and_curves_of_a_job_are_a_commands_away": (
-        "gyre job top JOB",
+        "gyre top JOB",
         "gyre job report JOB > job.html",
         "gyre job tensorboard JOB --to curves",
         "gyre job download JOB --to DIR",

@@ -61,9 +61,11 @@ def trained(server: JobServer) -> JobServer:
 
 def test_the_ranks_and_curves_of_a_job_are_a_commands_away(trained: JobServer, tmp_path: Path) -> None:
     lines = trained.ok("job", "top", "train").splitlines()
-    assert lines[0] == "train, 2 ranks, failed"
-    assert lines[2].split()[:3] == ["1", "failed", "3"], "the rank that failed comes first"
-    assert "was killed by SIGKILL; it failed first" in lines[2]
+    assert lines[0] == "train: 2 ranks, failed with exit code 137"
+    assert lines[1] == "loss 0.333333 at step 3"
+    assert lines[3].split()[:3] == ["1", "failed", "3"], "the rank that failed comes first"
+    assert "was killed by SIGKILL; it failed first" in lines[3]
+    assert trained.ok("top", "train").splitlines() == lines
     trained.ok("job", "report", "train", "--to", str(tmp_path / "job.html"))
     data = re.search(r'id="data"[^>]*>(.*?)</script>', (tmp_path / "job.html").read_text(), re.DOTALL)
     assert data is not None

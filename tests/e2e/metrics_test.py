@@ -366,7 +366,8 @@ while not os.path.exists("seen"):
     assert "2 ranks" in lines[0]
     assert lines[0].endswith("under way")
     assert lines[1] == "loss 0.5 at step 2"
-    assert [line.split()[:2] for line in lines[2:]] == [["RANK", "STEP"], ["1", "1"], ["0", "2"]]
+    rows = [line.split()[:3] for line in lines[2:]]
+    assert rows == [["RANK", "STATE", "STEP"], ["0", "running", "2"], ["1", "running", "1"]]
     (tmp_path / "seen").touch()
     assert job.wait() == 0, job.stderr
     assert top()[0].endswith("ended with exit code 0")

@@ -32,6 +32,22 @@ std::string_view last_lines(std::string_view text, std::size_t most) {
   return text.substr(std::min(end + 1, text.size()));
 }
 
+std::string_view last_line(std::string_view tail, std::optional<int> rank) {
+  const std::string mark = rank ? fmt::format("[{}]", *rank) : "";
+  while (!tail.empty()) {
+    const std::size_t begin = tail.rfind('\n', tail.size() - 1) + 1;  // 0 behind npos.
+    std::string_view line = tail.substr(begin);
+    tail.remove_suffix(tail.size() - (begin == 0 ? 0 : begin - 1));
+    if (!line.starts_with(mark)) continue;
+    line.remove_prefix(mark.size());
+    if (!mark.empty()) line.remove_prefix(std::min(line.find_first_not_of(' '), line.size()));
+    while (line.ends_with('\r')) line.remove_suffix(1);
+    line.remove_prefix(line.rfind('\r') + 1);  // The last state of a progress bar.
+    if (line.find_first_not_of(" \t") != std::string_view::npos) return line;
+  }
+  return {};
+}
+
 /// "job_prep" of "stdout-job_prep.txt"; empty of "stdout.txt".
 std::string_view LogLines::label_of(std::string_view file) const {
   if (!labelled_ || !is_log(file)) return "";

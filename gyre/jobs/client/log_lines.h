@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -16,6 +17,11 @@ bool is_log(std::string_view name);
 
 /// The last lines of a text, at most `most` of them.
 std::string_view last_lines(std::string_view text, std::size_t most);
+
+/// What a terminal would show of the last line of a log that is not empty, of which `tail` is the end. `rank`: of a log
+/// of all ranks, as `gyre run` writes it ("[3] …"), that rank's last line without its mark; empty where `tail` has
+/// none.
+std::string_view last_line(std::string_view tail, std::optional<int> rank = std::nullopt);
 
 /// Makes one readable stream of the files of a job's log directory: "stdout.txt" and "stderr.txt" as they are, lines of
 /// any other file with its name in front ("[job_prep] …"). Pieces never split a character of UTF-8, unless the file

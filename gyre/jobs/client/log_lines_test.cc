@@ -80,5 +80,24 @@ TEST(LastLines, are_as_many_as_there_are_and_as_are_wanted) {
   EXPECT_EQ(last_lines("", 3), "");
 }
 
+TEST(LastLine, is_what_a_terminal_would_show) {
+  EXPECT_EQ(last_line("a\nb\n"), "b");
+  EXPECT_EQ(last_line("a\nb"), "b");
+  EXPECT_EQ(last_line("a\n\n  \n"), "a");
+  EXPECT_EQ(last_line("10 %\r20 %\r30 %\r"), "30 %");
+  EXPECT_EQ(last_line("end of a long line\r\n"), "end of a long line");
+  EXPECT_EQ(last_line("\n"), "");
+  EXPECT_EQ(last_line(""), "");
+}
+
+// All ranks of `gyre run` in a job write one log.
+TEST(LastLine, of_a_rank_is_its_own) {
+  const std::string_view log = "half a line of 1\n[1]  one\n[10] ten\n[1]  more\n[0]  zero\n[10] \n";
+  EXPECT_EQ(last_line(log, 1), "more");
+  EXPECT_EQ(last_line(log, 10), "ten");
+  EXPECT_EQ(last_line(log, 0), "zero");
+  EXPECT_EQ(last_line(log, 2), "");
+}
+
 }  // namespace
 }  // namespace gyre::jobs::client
