@@ -344,14 +344,20 @@ int RunCommand::run(const std::vector<std::string>& environment) {
   const bool stages = parts_.staging && parts_.staging->is_wanted();
   const bool has_page = parts_.page && parts_.page->is_wanted();
   if (over_hosts()) {
-    if (has_page) throw UsageError("--page is for the ranks of one host; with -H, `gyre top` follows --metrics");
     if (stages) {
       throw UsageError(
           "--stage is for a command that is started on each host (--nnodes), not for -H; `gyre stage` can bring the "
           "data set to each host before");
     }
-    const launch::HostsOptions job = hosts_options(options, environment);
-    return start([&] { return launch::run_on_hosts(job); });
+    launch::HostsOptions job = hosts_options(options, environment);
+    if (has_page && options.timeline && !has_rank_mark(*options.timeline)) {
+      fmt::print(stderr,
+                 "gyre run: with -H the page has a timeline where --timeline names a file with {} in it, in a folder "
+                 "that all hosts share\n",
+                 kRankMark);
+    }
+    const auto ranks = [&] { return start([&] { return launch::run_on_hosts(job); }); };
+    return has_page ? parts_.page->around(job.job, &job.log_copies, ranks) : ranks();
   }
   options.shown = shown_streams(options.ranks);
   set_part(options);
@@ -362,7 +368,7 @@ int RunCommand::run(const std::vector<std::string>& environment) {
     set_variable(options.environment, fmt::format("{}={}", kStartTimeout, kStagingStartSeconds));
   }
   const auto job = [&] { return stages ? parts_.staging->around(options, environment, ranks) : ranks(); };
-  const int code = has_page ? parts_.page->around(options, job) : job();
+  const int code = has_page ? parts_.page->around(options, nullptr, job) : job();
   name_timeline();
   return code;
 }

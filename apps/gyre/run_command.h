@@ -36,8 +36,10 @@ class JobPage {
   virtual void add_options(CLI::App& verb) = 0;
   /// After the options were parsed. UsageError for options that do not fit together.
   virtual bool is_wanted() const = 0;
-  /// Has the launcher report to the page, runs `job`, and returns its exit code. UsageError, gyre::Error.
-  virtual int around(launch::LaunchOptions& options, const std::function<int()>& job) const = 0;
+  /// Has the launcher report to the page, runs `job`, and returns its exit code. `log_copies`: of a job over several
+  /// hosts (HostsOptions::log_copies); null: its logs are here. UsageError, gyre::Error.
+  virtual int around(launch::LaunchOptions& options, std::optional<std::filesystem::path>* log_copies,
+                     const std::function<int()>& job) const = 0;
 };
 
 /// A job as `gyre run --cluster` describes it.

@@ -16,6 +16,7 @@
 #include "gyre/base/clock.h"
 #include "gyre/base/error.h"
 #include "gyre/base/parse.h"
+#include "gyre/base/rank_file.h"
 #include "gyre/launch/watcher.h"
 #include "gyre/metrics/series.h"
 #include "gyre/page/run_page.h"
@@ -37,8 +38,8 @@ class Watcher final : public launch::JobWatcher {
   void preparing(const std::string& text, bool is_done) override {
     page_.tell({.kind = page::News::Kind::kPreparing, .code = is_done ? 1 : 0, .text = text});
   }
-  void started(int rank, pid_t process, const std::string& role) override {
-    page_.tell({.kind = page::News::Kind::kStarted, .rank = rank, .process = process, .text = role});
+  void started(int rank, pid_t process, const std::string& role, const std::string& host) override {
+    page_.tell({.kind = page::News::Kind::kStarted, .rank = rank, .process = process, .text = role, .host = host});
   }
   void ended(const launch::ExitRecord& record) override {
     page_.tell({.kind = page::News::Kind::kEnded,
@@ -91,8 +92,10 @@ std::string name_of(const launch::LaunchOptions& options) {
 }  // namespace
 
 void RunPage::add_options(CLI::App& verb) {
-  verb.add_flag("--page", wanted_,
-                "Serve a page of the job to a browser of this machine while it runs, by a link that is printed");
+  verb.add_flag(
+      "--page", wanted_,
+      "Serve a page of the job, of all its hosts with -H, to a browser of this machine while it runs, by a link that "
+      "is printed");
   verb.add_option("--page-port", port_, "Serve it at this port; default: a free one")->type_name("PORT");
   verb.add_option("--compare", compared_, "Show it with the charts of an earlier run (--metrics); repeatable")
       ->type_name("FILE")
@@ -106,21 +109,25 @@ bool RunPage::is_wanted() const {
   return wanted_;
 }
 
-int RunPage::around(launch::LaunchOptions& options, const std::function<int()>& job) const {
+int RunPage::around(launch::LaunchOptions& options, std::optional<std::filesystem::path>* log_copies,
+                    const std::function<int()>& job) const {
+  const bool has_copies = log_copies != nullptr;
   page::RunPageOptions page_options;
   page_options.name = name_of(options);
   if (!port_.empty()) page_options.port = static_cast<int>(parse_integer(port_, "--page-port", 1, 65'535));
   if (compared_.size() > kMostCompared) throw UsageError(fmt::format("--compare: {} runs at most", kMostCompared));
   for (const std::string& file : compared_) page_options.others.emplace_back(file, metrics::load_run(file));
-  if (!options.metrics || !options.log_dir) page_options.remove_at_end = make_folder();
+  if (!options.metrics || !options.log_dir || has_copies) page_options.remove_at_end = make_folder();
   if (!options.metrics) options.metrics = *page_options.remove_at_end / "metrics";
-  if (!options.log_dir) {
+  if (has_copies) {
+    *log_copies = *page_options.remove_at_end;
+  } else if (!options.log_dir) {
     options.log_dir = *page_options.remove_at_end;
     options.names_logs = false;
   }
   page_options.metrics = *options.metrics;
-  page_options.logs = std::filesystem::absolute(*options.log_dir);
-  if (options.timeline) page_options.timeline = *options.timeline;
+  page_options.logs = std::filesystem::absolute(has_copies ? **log_copies : *options.log_dir);
+  if (options.timeline && has_rank_mark(*options.timeline)) page_options.timeline = *options.timeline;
   page_options.files = page_files();
   page::RunPage page(page_options);
   page_options.others.clear();

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,7 +15,8 @@ class RunPage final : public JobPage {
  public:
   void add_options(CLI::App& verb) override;
   bool is_wanted() const override;
-  int around(launch::LaunchOptions& options, const std::function<int()>& job) const override;
+  int around(launch::LaunchOptions& options, std::optional<std::filesystem::path>* log_copies,
+             const std::function<int()>& job) const override;
 
  private:
   bool wanted_ = false;

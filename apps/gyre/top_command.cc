@@ -56,6 +56,7 @@ class RunFile final : public metrics::FileVisitor {
   }
   void note(std::string_view key, std::string_view value) override { overview_.note(key, value); }
   void event(std::string_view line) override {
+    overview_.event(line);
     const auto news = metrics::parse_news(line);
     if (!news) return;
     if (news->kind == metrics::News::Kind::kStarted) known_.insert(news->rank);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <filesystem>
 #include <system_error>
@@ -14,6 +13,7 @@
 #include "gyre/launch/internal/console_run.h"
 #include "gyre/launch/internal/job_metrics.h"
 #include "gyre/launch/internal/own_ranks.h"
+#include "gyre/launch/internal/watchers.h"
 
 namespace gyre::launch {
 
@@ -34,41 +34,6 @@ void complete_timelines(const std::filesystem::path& timeline, const OwnRanks& o
   const int files = has_rank_mark(timeline) ? ranks : 1;
   for (int i = 0; i < files; ++i) static_cast<void>(complete_trace_file(file_of_rank(timeline, own.at(i))));
 }
-
-/// Tells both; either may be null.
-class Watchers final : public JobWatcher {
- public:
-  Watchers(JobWatcher* first, JobWatcher* second) : all_{first, second} {}
-
-  void started(int rank, pid_t process, const std::string& role) override {
-    tell([&](JobWatcher& each) { each.started(rank, process, role); });
-  }
-  void ended(const ExitRecord& record) override {
-    tell([&](JobWatcher& each) { each.ended(record); });
-  }
-  void lost(const ExitRecord& record) override {
-    tell([&](JobWatcher& each) { each.lost(record); });
-  }
-  void failed(int rank, const std::string& report) override {
-    tell([&](JobWatcher& each) { each.failed(rank, report); });
-  }
-  void stopping(int signal) override {
-    tell([&](JobWatcher& each) { each.stopping(signal); });
-  }
-  void restarting(int number) override {
-    tell([&](JobWatcher& each) { each.restarting(number); });
-  }
-
- private:
-  template <typename Tell>
-  void tell(const Tell& one) {
-    for (JobWatcher* each : all_) {
-      if (each != nullptr) one(*each);
-    }
-  }
-
-  std::array<JobWatcher*, 2> all_;
-};
 
 void check(const LaunchOptions& options, const OwnRanks& own) {
   if (options.servers < 0 || options.servers >= own.job_size()) {

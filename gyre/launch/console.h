@@ -39,6 +39,7 @@ struct LaunchOptions {
   /// where it cannot be written the job goes on.
   bool metrics_for_service = false;
   bool forwards_metrics = false;  ///< With lifeline_fd: they go to that process, as lines on stderr.
+  bool forwards_logs = false;     ///< The same with what the log files of the ranks get, or would.
   /// Gets rank-0.log, rank-1.log, …; created when missing. What an earlier job has left there is renamed.
   std::optional<std::filesystem::path> log_dir;
   bool names_logs = true;                 ///< In the closing block; false where the logs are removed with the job.

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstddef>
+#include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -51,7 +53,9 @@ struct HostsOptions {
   std::vector<std::string> environment;  ///< What ssh gets, and the agent of this host: ours.
   std::vector<std::string> ssh;          ///< The program and its options that reach a host.
   std::string program;                   ///< This one, which is looked for on other hosts in the same place.
-  std::string folder;                    ///< Where the ranks start, on each host; see launch_contract::kJobFolder.
+  /// A folder of this host that gets rank-0.log and so on of the ranks of all hosts, while they write.
+  std::optional<std::filesystem::path> log_copies{};
+  std::string folder;  ///< Where the ranks start, on each host; see launch_contract::kJobFolder.
 };
 
 /// The variables of `environment` that ranks on other hosts get: PATH, Python's, OpenMP's, Gyre's, torch's and so on.

@@ -7,14 +7,15 @@ namespace gyre::metrics {
 using Json = nlohmann::json;
 
 std::string to_line(const News& news) {
-  const Json json = {{"kind", static_cast<int>(news.kind)},
-                     {"rank", news.rank},
-                     {"process", news.process},
-                     {"code", news.code},
-                     {"signal", news.signal},
-                     {"asked", news.asked},
-                     {"time_us", news.time_us},
-                     {"text", news.text}};
+  Json json = {{"kind", static_cast<int>(news.kind)},
+               {"rank", news.rank},
+               {"process", news.process},
+               {"code", news.code},
+               {"signal", news.signal},
+               {"asked", news.asked},
+               {"time_us", news.time_us},
+               {"text", news.text}};
+  if (!news.host.empty()) json["host"] = news.host;
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -30,7 +31,8 @@ std::optional<News> parse_news(std::string_view line) {
                 .signal = json.at("signal").get<int>(),
                 .asked = json.at("asked").get<bool>(),
                 .time_us = json.at("time_us").get<std::int64_t>(),
-                .text = json.at("text").get<std::string>()};
+                .text = json.at("text").get<std::string>(),
+                .host = json.value("host", std::string())};
   } catch (const Json::exception&) {
     return std::nullopt;
   }

@@ -10,7 +10,7 @@ namespace gyre::metrics {
 /// What a launcher says of its job to those who show it: a line of JSON each, in a pipe or in the job's metrics file.
 struct News {
   enum class Kind : std::uint8_t {
-    kStarted,     ///< `rank` is `process`, in the role `text`.
+    kStarted,     ///< `rank` is `process` (0: not known), in the role `text`, on `host` (empty: the launcher's).
     kEnded,       ///< `rank`, with `code` or `signal`; `asked`: because of another, or because all were stopped.
     kLost,        ///< `rank` has failed, and the others go on.
     kFailed,      ///< `rank` is why the job failed (-1: none, nothing was started); `text` is the launcher's report.
@@ -27,6 +27,7 @@ struct News {
   bool asked = false;
   std::int64_t time_us = 0;  ///< Since 1970.
   std::string text{};
+  std::string host{};
 };
 
 /// With its newline.

@@ -71,13 +71,15 @@ void JobState::rank_started(const News& news, std::uint64_t log_bytes) {
   Rank rank;
   rank.process = news.process;
   rank.role = news.text;
+  rank.host = news.host;
   rank.is_running = true;
   rank.started_us = news.time_us;
   rank.log_begin = log_bytes;
   ranks_[news.rank] = rank;
-  add_event(news, "started",
-            news.process == 0 ? fmt::format("rank {} started", news.rank)
-                              : fmt::format("rank {} started as process {}", news.rank, news.process));
+  std::string text = fmt::format("rank {} started", news.rank);
+  if (!news.host.empty()) text += " on " + news.host;
+  if (news.process != 0) text += fmt::format(" as process {}", news.process);
+  add_event(news, "started", std::move(text));
 }
 
 void JobState::rank_ended(const News& news, std::uint64_t log_bytes) {
@@ -109,7 +111,10 @@ void JobState::hear(const News& news, std::uint64_t log_bytes) {
     }
     case News::Kind::kFailed:
       report_ = news.text;
-      if (news.rank < 0) return add_event(news, "failed", "nothing was started");
+      if (news.rank < 0) {
+        return add_event(news, "failed",
+                         ranks_.empty() ? "nothing was started" : "the job failed, and no rank was the first");
+      }
       first_failed_ = news.rank;
       return add_event(news, "failed", fmt::format("rank {} failed first", news.rank));
     case News::Kind::kStopping:
@@ -222,6 +227,7 @@ std::string JobState::json(const std::string& name, const metrics::Overview& met
                      {"phase", phase_name(each.phase)},
                      {"detail", each.detail},
                      {"role", rank.role},
+                     {"host", rank.host},
                      {"process", rank.process},
                      {"started", seconds(rank.started_us)},
                      {"log_begin", rank.log_begin},

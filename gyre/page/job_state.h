@@ -51,6 +51,7 @@ class JobState {
   struct Rank {
     int process = 0;
     std::string role;
+    std::string host;
     bool is_running = false;
     bool asked = false;
     bool is_lost = false;

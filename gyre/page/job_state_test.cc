@@ -153,5 +153,41 @@ TEST_F(PageJobState, news_survive_the_pipe) {
       R"({"kind":99,"rank":0,"process":0,"code":0,"signal":0,"asked":false,"time_us":0,"text":""})"));
 }
 
+// Of a job over several hosts, the host says where to look.
+TEST_F(PageJobState, ranks_have_the_hosts_that_the_launcher_names) {
+  state_.hear({.kind = News::Kind::kStarted, .rank = 0, .text = "default", .host = "node1"}, 0);
+  state_.hear({.kind = News::Kind::kStarted, .rank = 1, .process = 7, .text = "default", .host = "node2"}, 0);
+  const Json job = json();
+  EXPECT_EQ(job["ranks"][1]["host"], "node2");
+  EXPECT_EQ(job["events"][0]["text"], "rank 0 started on node1");
+  EXPECT_EQ(job["events"][1]["text"], "rank 1 started on node2 as process 7");
+}
+
+// The connection to a host was lost: the report says so, and no rank is to blame.
+TEST_F(PageJobState, a_job_that_no_rank_has_failed_says_so) {
+  start(1);
+  state_.hear({.kind = News::Kind::kFailed, .rank = -1, .text = "lost the connection to host node2"}, 0);
+  state_.hear({.kind = News::Kind::kFinished, .code = 255}, 0);
+  const Json job = json();
+  EXPECT_EQ(job["report"], "lost the connection to host node2");
+  EXPECT_EQ(job["first_failed_rank"], nullptr);
+  EXPECT_EQ(job["events"][1]["text"], "the job failed, and no rank was the first");
+  EXPECT_EQ(phases(), (std::vector<std::string>{"0 lost"}));
+}
+
+// Those who look at a terminal see what is logged, of a bounded number of names.
+TEST_F(PageJobState, the_latest_values_are_those_of_the_first_names) {
+  start(1);
+  const std::string alphabet = "abcdefghijkl";
+  for (const char letter : alphabet) {
+    metrics_.sample({.name = std::string(1, letter), .rank = 0, .step = 3, .time_us = 2'000'000, .value = 0.5});
+  }
+  const Json job = json();
+  EXPECT_EQ(job["names"], alphabet.size());
+  EXPECT_EQ(job["latest"].size(), JobState::kMostLatest);
+  EXPECT_EQ(job["latest"][0], (Json{{"name", "a"}, {"step", 3}, {"value", 0.5}}));
+  EXPECT_EQ(job["ranks"][0]["value_time"], 2.0);
+}
+
 }  // namespace
 }  // namespace gyre::page

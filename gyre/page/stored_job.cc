@@ -58,6 +58,7 @@ class StoredJob::Visitor final : public metrics::FileVisitor {
     if (!news || news->rank >= kMostRanks || news->rank < -1 || heard_.size() == kMostNews) return;
     texts_.overview.event(line);
     news->text.resize(std::min(news->text.size(), news->kind == Kind::kFailed ? kLongestReport : kLongestRole));
+    news->host.resize(std::min(news->host.size(), kLongestRole));
     heard_.push_back({.attempt = attempt_, .news = std::move(*news)});
   }
 

@@ -75,6 +75,9 @@ ELSEWHERE = {
     "e2e/images_test.py::test_a_dockerfile_is_built_once_for_what_it_reads": (
         "gyre job submit job.json --code . -c pool",
     ),
+    "e2e/page_hosts_test.py::test_the_page_of_a_job_on_two_hosts": (
+        "gyre run -H node1:4,node2:4 --page --report job.html -- python train.py",
+    ),
     "e2e/page_service_test.py::test_the_page_of_a_job_server": (
         "gyre page",
         "gyre page --server https://login:7710#FINGERPRINT --port 8100",

@@ -46,6 +46,9 @@ export interface Rank {
   phase: Phase;
   detail: string;
   role: string;
+  /** Of a job over several; else empty. */
+  host?: string;
+  /** 0 where it is not known. */
   process: number;
   started: number;
   /** Bytes of the log: where this start begins, and where it had ended. */

@@ -11,7 +11,7 @@ import { liveSource } from "./live";
 import { Log } from "./log";
 import { type ReadLog, findInLog } from "./log_window";
 import { NewLink } from "./new_link";
-import { Ranks, verdict } from "./ranks";
+import { Ranks, hostOf, verdict } from "./ranks";
 import { Service } from "./service";
 import { Timeline } from "./timeline";
 import "./style.css";
@@ -139,6 +139,17 @@ function RankLog({ source, state, rank, job, at, change }: {
   );
 }
 
+/** What the page cannot show of a job over several hosts. */
+function OtherHosts({ job }: { job: Job }) {
+  if (new Set(job.ranks.map(hostOf)).size < 2) return null;
+  return (
+    <p class="quiet hosts">
+      The timeline has the ranks whose traces lie on the host of gyre run: all of them with --timeline and a name with
+      {" {rank} "}in it, in a folder that the hosts share.
+    </p>
+  );
+}
+
 function Live({ source }: { source: Source }) {
   const state = useSource(source);
   const [choice, change] = useChoice("#");
@@ -161,6 +172,7 @@ function Live({ source }: { source: Source }) {
         <RankLog key={selected} source={source} state={state} rank={selected} job={job} at={choice.at} change={change} />
       </div>
       {state.timeline > 0 && <Timeline source={source} state={state} chosen={choice.view} change={change} />}
+      <OtherHosts job={job} />
       {charts}
       <details class="facts">
         <summary>{state.index.runs.length > 1 ? "The runs" : "The run"}</summary>

@@ -16,11 +16,16 @@ const PHASES: Record<Phase, string> = {
   ended: "ended",
 };
 
+export function hostOf(rank: Rank): string {
+  return rank.host ?? "";
+}
+
 function facts(rank: Rank): string[] {
   const named = rank.role === "default" || rank.role === nameOf(rank);
+  const words = named ? [] : [rank.role];
+  if (hostOf(rank) !== "") words.push(`on ${hostOf(rank)}`);
   // On another host it has a number that says nothing here.
-  const process = rank.process > 0 ? [`process ${rank.process}`] : [];
-  const words = named ? process : [[rank.role, ...process].join(", ")];
+  if (rank.process > 0) words.push(`process ${rank.process}`);
   if (rank.step !== null) words.push(`step ${rank.step}`);
   if (rank.steps_per_second !== null) words.push(`${shown(Number(rank.steps_per_second.toPrecision(3)))} steps/s`);
   if (rank.waiting !== null) words.push(`waits ${Math.round(100 * rank.waiting)} %`);
@@ -102,6 +107,7 @@ export function Ranks({ job, selected, select }: { job: Job; selected: number; s
             <b>{nameOf(rank) === rank.role && cards ? rank.role : rank.rank}</b>
             {cards && <span>{PHASES[rank.phase]}</span>}
             {cards && <span class="quiet">{brief(rank)}</span>}
+            {cards && hostOf(rank) !== "" && <span class="quiet host">{hostOf(rank)}</span>}
           </button>
         ))}
       </div>

@@ -41,6 +41,7 @@ std::vector<RankOutput> make_outputs(const LaunchOptions& options, const OwnRank
     if (options.log_dir) log = open_log(*options.log_dir / log_name(rank));
     const int shown = index < options.shown.size() ? options.shown[index] : kShowBoth;
     outputs.emplace_back(rank, std::move(log), shown, !options.verbose);
+    if (options.forwards_logs) outputs.back().keep_log();
   }
   return outputs;
 }
@@ -180,7 +181,7 @@ void ConsoleRun::started(int rank, pid_t process) {
   if (intake_) intake_->started(rank, process);
   if (options_.watcher != nullptr) {
     const bool is_server = rank >= size_ - options_.servers;
-    options_.watcher->started(rank, process, is_server ? "server" : options_.role);
+    options_.watcher->started(rank, process, is_server ? "server" : options_.role, "");
   }
   if (options_.verbose) output_.say(fmt::format("gyre run: rank {} is process {}", rank, process));
 }
@@ -189,6 +190,11 @@ void ConsoleRun::output(int rank, Stream stream, std::string_view bytes) {
   RankOutput& target = output_of(rank);
   const bool had_acted = target.watchdog().has_acted();
   target.add(stream, bytes, output_);
+  if (std::string log = target.take_log(); !log.empty()) {
+    FromAgent words;
+    words.log = {.rank = rank, .bytes = std::move(log)};
+    tell(words);
+  }
   if (is_agent() && target.watchdog().has_acted() && !had_acted) {
     FromAgent words;
     words.watchdog_has_acted = true;

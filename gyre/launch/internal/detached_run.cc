@@ -190,7 +190,7 @@ void DetachedRun::started(int rank, pid_t process) {
     const int first = spec_.ranks.part ? spec_.ranks.part->ranks.front() : 0;
     const RankSpec& spec = spec_.ranks.ranks.at(static_cast<std::size_t>(rank - first));
     const bool has_place = spec.role != "default" && spec.index.has_value();
-    metrics_->started(rank, process, has_place ? fmt::format("{} {}", spec.role, *spec.index) : spec.role);
+    metrics_->started(rank, process, has_place ? fmt::format("{} {}", spec.role, *spec.index) : spec.role, "");
     intake_->started(rank, process);
   }
   Json record = record_of("started");

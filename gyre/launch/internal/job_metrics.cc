@@ -60,18 +60,16 @@ void JobMetrics::tell(metrics::News news) {
   }
 }
 
-void JobMetrics::started(int rank, pid_t process, const std::string& role) {
-  tell({.kind = metrics::News::Kind::kStarted, .rank = rank, .process = process, .text = role});
+void JobMetrics::started(int rank, pid_t process, const std::string& role, const std::string& host) {
+  tell({.kind = metrics::News::Kind::kStarted, .rank = rank, .process = process, .text = role, .host = host});
 }
 
-void JobMetrics::ended(const ExitRecord& record) { ended(record.rank, record.status, record.asked_to_end); }
-
-void JobMetrics::ended(int rank, const ExitStatus& status, bool asked) {
+void JobMetrics::ended(const ExitRecord& record) {
   tell({.kind = metrics::News::Kind::kEnded,
-        .rank = rank,
-        .code = status.code,
-        .signal = status.signal,
-        .asked = asked});
+        .rank = record.rank,
+        .code = record.status.code,
+        .signal = record.status.signal,
+        .asked = record.asked_to_end});
 }
 
 void JobMetrics::lost(const ExitRecord& record) { tell({.kind = metrics::News::Kind::kLost, .rank = record.rank}); }

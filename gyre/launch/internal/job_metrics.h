@@ -32,9 +32,8 @@ class JobMetrics final : public JobWatcher {
   JobMetrics(const Options& options, const std::vector<std::pair<std::string, std::string>>& facts);
 
   void add(std::span<const metrics::Sample> samples);
-  void started(int rank, pid_t process, const std::string& role) override;
+  void started(int rank, pid_t process, const std::string& role, const std::string& host) override;
   void ended(const ExitRecord& record) override;
-  void ended(int rank, const ExitStatus& status, bool asked);
   void lost(const ExitRecord& record) override;
   void failed(int rank, const std::string& report) override;
   void stopping(int signal) override;

@@ -22,7 +22,7 @@ LineSplitter::Sink RankOutput::sink_for(Stream stream, Output& output) {
   return [this, stream, &output](std::string_view text, LineEnd end) {
     show(stream, text, end, output);
     if (end != LineEnd::kCarriageReturn) tail_.add(text);
-    if (!log_) return;
+    if (!log_ && !keeps_log_) return;
     log_pending_ += text;
     if (end == LineEnd::kNewline) log_pending_ += '\n';
     if (end == LineEnd::kCarriageReturn) log_pending_ += '\r';
@@ -114,6 +114,7 @@ void RankOutput::add(Stream stream, std::string_view bytes, Output& output) {
 }
 
 void RankOutput::write_log(std::string_view text) {
+  if (keeps_log_) kept_log_ += text;
   if (!log_ || text.empty()) return;
   try {
     write_all(log_.get(), as_bytes(text), "cannot write");

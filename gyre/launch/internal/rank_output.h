@@ -51,6 +51,9 @@ class RankOutput {
   const TailBuffer& tail() const { return tail_; }
   const TracebackReader& traceback() const { return traceback_; }
   const WatchdogReader& watchdog() const { return watchdog_; }
+  /// From now on take_log() has what a log file would get.
+  void keep_log() { keeps_log_ = true; }
+  std::string take_log() { return std::exchange(kept_log_, {}); }
   /// Why the log file has stopped growing, if it has; said once.
   std::string take_log_failure() { return std::exchange(log_failure_, {}); }
 
@@ -71,6 +74,8 @@ class RankOutput {
   int shown_;
   std::string log_pending_;
   std::string log_failure_;
+  bool keeps_log_ = false;
+  std::string kept_log_;
   std::array<bool, kStreams> prompt_shown_{};
   TailBuffer tail_;
   TracebackReader traceback_;

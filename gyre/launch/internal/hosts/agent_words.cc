@@ -99,6 +99,10 @@ FromAgent words_of(const Json& value, int ranks) {
   words.report = value.value("report", "");
   words.note = value.value("note", "");
   words.metrics = value.value("metrics", "");
+  if (const auto log = value.find("log"); log != value.end()) {
+    words.log = {.rank = log->at("rank"), .bytes = log->at("bytes")};
+    if (words.log->rank < 0 || words.log->rank >= ranks) words.log.reset();
+  }
   words.watchdog_has_acted = value.value("watchdog_has_acted", false);
   words.awaits_decision = value.value("awaits_decision", false);
   if (const auto dying = value.find("dying"); dying != value.end()) words.dying = dying->get<bool>();
@@ -131,6 +135,7 @@ std::string to_line(const FromAgent& words) {
   if (words.dying) value["dying"] = *words.dying;
   if (!words.note.empty()) value["note"] = words.note;
   if (!words.metrics.empty()) value["metrics"] = words.metrics;
+  if (words.log) value["log"] = {{"rank", words.log->rank}, {"bytes", words.log->bytes}};
   if (words.watchdog_has_acted) value["watchdog_has_acted"] = true;
   if (words.awaits_decision) value["awaits_decision"] = true;
   if (words.done) {

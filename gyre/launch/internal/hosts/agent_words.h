@@ -20,6 +20,11 @@ struct FromAgent {
     ExitStatus status;
     bool asked_to_end = false;
   };
+  /// What a rank has written.
+  struct Log {
+    int rank = 0;
+    std::string bytes;
+  };
   /// The last words, when all is over.
   struct Done {
     std::vector<int> ended_because;
@@ -33,6 +38,7 @@ struct FromAgent {
   std::optional<bool> dying;        ///< Whether a rank that has not ended is known to be dying.
   std::string note;                 ///< See EndedRanks::note().
   std::string metrics;              ///< Blocks of samples; see metrics::BlockStream.
+  std::optional<Log> log;           ///< The next piece of it.
   bool watchdog_has_acted = false;  ///< What the ranks of all hosts still write tells the cause of a failure.
   bool awaits_decision = false;     ///< All its ranks have ended, one of them with a failure.
   std::optional<Done> done;

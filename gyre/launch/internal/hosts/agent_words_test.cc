@@ -28,6 +28,17 @@ TEST(agent_words, an_agent_tells_how_a_rank_ended) {
   EXPECT_FALSE(back.dying);
 }
 
+TEST(agent_words, a_log_travels_byte_by_byte_of_ranks_that_there_are) {
+  FromAgent words;
+  words.log = {.rank = 3, .bytes = std::string("caf\xe9 \r\n\0\x1b[m", 11)};
+  const FromAgent back = sent(words);
+  ASSERT_TRUE(back.log);
+  EXPECT_EQ(back.log->rank, 3);
+  EXPECT_EQ(back.log->bytes, words.log->bytes);
+  words.log->rank = kRanks;  // Its number is part of a file's name.
+  EXPECT_FALSE(sent(words).log);
+}
+
 TEST(agent_words, a_report_travels_whole_also_where_it_is_not_text) {
   FailureReport report;
   report.rank = 1;

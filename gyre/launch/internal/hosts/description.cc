@@ -128,6 +128,7 @@ std::string describe(const HostsOptions& options, const JobPlace& place, std::si
                             {"job_folder", variable_of(options.environment, launch_contract::kJobFolder)},
                             {"grace_seconds", job.grace.count() / 1000},
                             {"metrics", job.metrics.has_value()},
+                            {"logs", options.log_copies.has_value()},
                             {"timeline", job.timeline ? job.timeline->string() : ""},
                             {"log_dir", job.log_dir ? job.log_dir->string() : ""},
                             {"log_level", job.log_level.value_or("")},
@@ -162,6 +163,7 @@ LaunchOptions read_description(const std::string& line, LaunchOptions job, std::
     job.role = description.at("role");
     if (const std::string file = description.at("timeline"); !file.empty()) job.timeline = file;
     job.forwards_metrics = description.at("metrics");
+    job.forwards_logs = description.value("logs", false);
     if (const std::string logs = description.at("log_dir"); !logs.empty()) job.log_dir = logs;
     if (const std::string level = description.at("log_level"); !level.empty()) job.log_level = level;
     HostPart part;

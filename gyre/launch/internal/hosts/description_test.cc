@@ -56,6 +56,7 @@ TEST(description, an_agent_learns_its_part_and_every_byte) {
   EXPECT_EQ(job.grace, std::chrono::seconds(7));
   EXPECT_EQ(job.master_port, 4711);
   EXPECT_EQ(job.log_dir, options.job.log_dir);
+  EXPECT_FALSE(job.forwards_logs);
   ASSERT_TRUE(job.part);
   EXPECT_EQ(job.part->node, 1);
   EXPECT_EQ(job.part->nodes, 2);
@@ -63,6 +64,14 @@ TEST(description, an_agent_learns_its_part_and_every_byte) {
   EXPECT_EQ(job.part->size, 3);
   EXPECT_THAT(job.part->rendezvous, testing::EndsWith(":4712"));
   EXPECT_EQ(job.part->key, place.key);
+}
+
+TEST(description, an_agent_passes_logs_on_where_somebody_keeps_copies) {
+  HostsOptions options = two_hosts();
+  options.log_copies = "/tmp/page";
+  const JobPlace place = make_job_place(options, {{.store = 1, .rendezvous = 2}, {.store = 3, .rendezvous = 4}});
+  std::string folder;
+  EXPECT_TRUE(read_description(describe(options, place, 1), {}, folder).forwards_logs);
 }
 
 // Nodes of a job service may have a job's folder at different paths; ranks of one worked in another's.

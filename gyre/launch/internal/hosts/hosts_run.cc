@@ -10,8 +10,10 @@
 
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
+#include "gyre/base/file.h"
 #include "gyre/base/process.h"
 #include "gyre/launch/internal/hosts/description.h"
+#include "gyre/launch/internal/log_folder.h"
 #include "gyre/launch/internal/report.h"
 #include "gyre/launch/internal/service_notes.h"
 
@@ -28,16 +30,30 @@ constexpr std::chrono::milliseconds kKillFarewellTime{1000};
 /// How long after the loss of a host the failure that explains it may still be reported.
 constexpr std::chrono::milliseconds kSettleTime{400};
 
+ExitRecord record_of(const FromAgent::Ended& ended) {
+  ExitRecord record;
+  record.rank = ended.rank;
+  record.status = ended.status;
+  record.asked_to_end = ended.asked_to_end;
+  return record;
+}
+
+int size_of(const std::vector<Host>& hosts) {
+  int size = 0;
+  for (const Host& host : hosts) size += host.slots + static_cast<int>(host.servers.size());
+  return size;
+}
+
 }  // namespace
 
 HostsRun::HostsRun(const HostsOptions& options)
-    : options_(options), output_(options.job.stdout_fd, options.job.stderr_fd, 1, false) {
-  for (const Host& host : options.hosts) {
-    members_.push_back(std::make_unique<Member>(host));
-    size_ += host.slots + static_cast<int>(host.servers.size());
-  }
+    : options_(options),
+      size_(size_of(options.hosts)),
+      output_(options.job.stdout_fd, options.job.stderr_fd, 1, false),
+      metrics_(make_job_metrics(options.job, size_)),
+      watchers_(options.job.watcher, metrics_ ? &*metrics_ : nullptr) {
+  for (const Host& host : options.hosts) members_.push_back(std::make_unique<Member>(host));
   statuses_.resize(static_cast<std::size_t>(size_));
-  metrics_ = make_job_metrics(options.job, size_);
 }
 
 LaunchResult HostsRun::run() {
@@ -84,7 +100,7 @@ bool HostsRun::reach() {
   }
   if (unreachable > 0 && !stop_signal_) {
     const std::string sentence = fmt::format("cannot start a rank on host{} {}", unreachable > 1 ? "s" : "", reasons);
-    output_.say("gyre run: " + sentence);
+    say_failure(sentence);
     note_start_failure(options_.environment, sentence);
   } else if (!stop_signal_) {
     note_start_failure(options_.environment, "");
@@ -100,10 +116,21 @@ void HostsRun::describe_job() {
     members_[node]->agent.tell(describe(options_, place, node));
   }
   described_ = true;
-  for (int rank = 0; metrics_ && rank < size_; ++rank) {
-    const bool is_server = rank >= size_ - options_.job.servers;
-    metrics_->started(rank, 0, is_server ? "server" : options_.job.role);  // Their hosts know the processes.
+  const std::vector<std::vector<int>> ranks = rank_numbers(options_.hosts);
+  for (std::size_t node = 0; node < ranks.size(); ++node) {
+    const std::string& name = options_.hosts[node].name;
+    for (const int rank : ranks[node]) {
+      const bool is_server = rank >= size_ - options_.job.servers;
+      // Their hosts know the processes.
+      watchers_.started(rank, 0, is_server ? "server" : options_.job.role, name.substr(name.rfind('@') + 1));
+    }
   }
+}
+
+/// Of the job, which no rank has caused.
+void HostsRun::say_failure(const std::string& sentence) {
+  output_.say("gyre run: " + sentence);
+  watchers_.failed(-1, sentence);
 }
 
 void HostsRun::watch() {
@@ -177,10 +204,21 @@ void HostsRun::hear(Member& member, const FromAgent& words) {
     }
   }
   if (metrics_ && !words.metrics.empty()) keep_metrics(member, words.metrics);
+  if (words.log && options_.log_copies) keep_log(*words.log);
   if (words.ended) rank_ended(member, *words.ended);
   if (words.note.empty()) return;
   for (const auto& other : members_) {
     if (other.get() != &member) other->agent.tell({ToAgent::Word::kRankHasEnded, 0, words.note});
+  }
+}
+
+void HostsRun::keep_log(const FromAgent::Log& log) {
+  try {
+    // Not kept open: a job may have more ranks than a process may have files.
+    write_all(open_log(*options_.log_copies / log_name(log.rank)).get(), as_bytes(log.bytes), "cannot write");
+  } catch (const Error& error) {
+    if (std::exchange(logs_are_incomplete_, true)) return;
+    output_.say(fmt::format("gyre run: logs on the page are incomplete from here on: {}", error.what()));
   }
 }
 
@@ -195,7 +233,7 @@ void HostsRun::keep_metrics(Member& member, const std::string& blocks) {
 
 void HostsRun::rank_ended(Member& member, const FromAgent::Ended& ended) {
   statuses_[static_cast<std::size_t>(ended.rank)] = ended.status;
-  if (metrics_) metrics_->ended(ended.rank, ended.status, ended.asked_to_end);
+  watchers_.ended(record_of(ended));
   if (ended.status.success()) {
     failures_.ended_well(ended.rank);
     finished_.emplace_back(ended.rank, SteadyClock::now());
@@ -207,7 +245,10 @@ void HostsRun::rank_ended(Member& member, const FromAgent::Ended& ended) {
 void HostsRun::rank_failed(Member& member, const FromAgent::Ended& ended) {
   if (first_ || stop_signal_) return;
   // That was said before it failed, but perhaps on a host that was read later.
-  if (may_be_lost_.contains(ended.rank)) return member.agent.tell({ToAgent::Word::kLost, ended.rank, {}});
+  if (may_be_lost_.contains(ended.rank)) {
+    watchers_.lost(record_of(ended));
+    return member.agent.tell({ToAgent::Word::kLost, ended.rank, {}});
+  }
   failures_.add({ended.rank, ended.status, SteadyClock::now()});
   if (!std::exchange(a_rank_has_failed_, true)) tell_all({ToAgent::Word::kARankHasFailed, 0, {}});
 }
@@ -235,7 +276,7 @@ void HostsRun::handle_signals() {
       kill_at_ = SteadyClock::now() + kKillFarewellTime;
     } else {
       stop_signal_ = signal;
-      if (metrics_) metrics_->stopping(*signal);
+      watchers_.stopping(*signal);
       if (*signal == SIGINT && described_) {
         output_.say(interrupt_words(options_.job.grace, output_.is_terminal(Stream::kStderr)));
       }
@@ -319,24 +360,22 @@ LaunchResult HostsRun::conclude() {
   } else if (first_) {
     result.exit_code = first_->status.shell_code();
     result.first_failed_rank = first_->rank;
-    if (metrics_) metrics_->failed(first_->rank, "");
     note_failed_rank(options_.environment, first_->rank);
-    if (const auto told = report()) {
-      output_.say(failure_block(*told, options_.job.colour && output_.is_terminal(Stream::kStderr)));
-    } else {
-      output_.say(fmt::format("gyre run: rank {} of {} failed first: {}; its host was lost", first_->rank, size_,
-                              describe_exit(first_->status)));
-    }
+    const auto told = report();
+    std::string words = fmt::format("gyre run: rank {} of {} failed first: {}; its host was lost", first_->rank, size_,
+                                    describe_exit(first_->status));
+    output_.say(told ? failure_block(*told, options_.job.colour && output_.is_terminal(Stream::kStderr)) : words);
+    if (told) words = failure_block(*told, false);
+    watchers_.failed(first_->rank, words);
   } else if (lost_ != nullptr) {
     const std::string& name = lost_->agent.host().name;
     const ExitStatus status = *lost_->agent.status();
     result.exit_code = status.code;
     if (status.signal != 0 || status.code == 0 || status.code == kUnreachableExitCode) {
       result.exit_code = kUnreachableExitCode;
-      output_.say(fmt::format("gyre run: lost the connection to host {}; its ranks end by themselves", name));
+      say_failure(fmt::format("lost the connection to host {}; its ranks end by themselves", name));
     } else if (members_.size() > 1) {
-      output_.say(
-          fmt::format("gyre run: host {} could not start its ranks; those on the other hosts were ended", name));
+      say_failure(fmt::format("host {} could not start its ranks; those on the other hosts were ended", name));
     }
   }
   return result;

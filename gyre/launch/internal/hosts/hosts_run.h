@@ -14,6 +14,7 @@
 #include "gyre/launch/internal/job_metrics.h"
 #include "gyre/launch/internal/output.h"
 #include "gyre/launch/internal/signals.h"
+#include "gyre/launch/internal/watchers.h"
 #include "gyre/metrics/pipe.h"
 
 namespace gyre::launch {
@@ -44,7 +45,9 @@ class HostsRun {
   void advance_agents();
   void hear(Member& member, Stream stream, std::string_view line);
   void hear(Member& member, const FromAgent& words);
+  void keep_log(const FromAgent::Log& log);
   void keep_metrics(Member& member, const std::string& blocks);
+  void say_failure(const std::string& sentence);
   void rank_ended(Member& member, const FromAgent::Ended& ended);
   void rank_failed(Member& member, const FromAgent::Ended& ended);
   void judge();
@@ -63,6 +66,8 @@ class HostsRun {
   Output output_;
   SignalSource signals_;
   std::optional<JobMetrics> metrics_;
+  Watchers watchers_;
+  bool logs_are_incomplete_ = false;  ///< Was said.
   FirstFailure failures_;
   std::set<int> may_be_lost_;                                 ///< Ranks whose death is no failure of the job.
   std::vector<std::pair<Member*, FromAgent::Ended>> failed_;  ///< To be looked at when all agents have been read.
