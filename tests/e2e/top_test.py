@@ -165,3 +165,34 @@ def test_a_narrow_terminal_leaves_out_columns_and_says_which(
     finally:
         run.terminate()
         run.wait()
+
+
+ROLES = """
+import os, time
+print("hello from the", os.environ["AZ_BATCHAI_TASK_TYPE"], flush=True)
+if os.environ["AZ_BATCHAI_TASK_TYPE"] == "worker":
+    raise SystemExit(3)
+time.sleep(600)
+"""
+
+
+def test_processes_of_tensorflow_have_their_roles_and_mpirun_shows_none(pool: JobServer) -> None:
+    (pool.share / "roles.py").write_text(ROLES)
+    (pool.share / "roles.py").chmod(0o644)
+    roles = {
+        "pythonScriptFilePath": "$AZ_BATCHAI_MOUNT_ROOT/external/roles.py",
+        "pythonInterpreterPath": OTHER_USERS_PYTHON,
+        "workerCount": 2,
+        "parameterServerCount": 1,
+    }
+    mpi = {"commandLine": "true", "processCount": 2}
+    for name, toolkit in (("roles", {"tensorFlowSettings": roles}), ("mpi", {"customMpiSettings": mpi})):
+        properties = {"nodeCount": 1, "stdOutErrPathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/external", **toolkit}
+        pool.ok("job", "submit", "-n", name, str(pool.job_file(properties)))
+        pool.verb("job", "wait", name)
+    title, heading, *rows = pool.ok("top", "roles").splitlines()
+    assert title == "roles: 3 ranks, failed with exit code 3"
+    assert heading.split()[:2] == ["RANK", "STATE"]
+    assert re.match(r"worker 1 +failed .*exit code 3; it failed first; hello from the worker$", rows[0])
+    assert {row[:8] for row in rows} == {"worker 1", "ps 0    ", "master 0"}
+    assert "mpirun and other programs say nothing of theirs" in pool.ok("top", "mpi")
