@@ -272,7 +272,7 @@ const checks = {
 
   async the_page_is_small_and_has_no_faults() {
     assert.deepEqual(faults, []);
-    assert.ok(bytes > 10_000 && bytes < 150_000, `${bytes} bytes`);
+    assert.ok(bytes > 10_000 && bytes < 160_000, `${bytes} bytes`);
     if (pictures) await page.screenshot({ path: join(pictures, "running.png") });
   },
 

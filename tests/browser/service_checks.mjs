@@ -8,8 +8,11 @@
 // ranks that write timelines until they are ended. RESTART: a file whose appearance asks
 // the test for a new server after this script has killed SERVER_PID. A line of JSON for each check, {"check", "problem"}.
 import assert from "node:assert/strict";
-import { readFileSync, writeFileSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import { createHash } from "node:crypto";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { open_browser, run_checks, until } from "./checks.mjs";
 
@@ -331,6 +334,30 @@ const checks = {
     await page.locator(".line.current", { hasText: "process rank 1" }).waitFor();
     if (process.env.PICTURES) await page.screenshot({ path: join(process.env.PICTURES, "mpi.png") });
     assert.deepEqual(faults, []);
+  },
+
+  async a_clone_has_the_code_of_its_job() {
+    const folder = mkdtempSync(join(tmpdir(), "code-"));
+    writeFileSync(join(folder, "hello.txt"), "from the code\n");
+    const archive = execFileSync("tar", ["c", "-C", folder, "hello.txt"]);
+    rmSync(folder, { recursive: true });
+    const put = (path, body) => page.evaluate(async ([path, body]) => {
+      const answer = await fetch(`service/workspaces/default/${path}`, { method: "PUT", body: Uint8Array.from(body) });
+      return `${answer.status} ${await answer.text()}`;
+    }, [path, [...body]]);
+    const sha256 = createHash("sha256").update(archive).digest("hex");
+    assert.match(await put(`code/${sha256}`, archive), /^204/);
+    const job = { properties: { nodeCount: 1, cluster: { id: "pool" }, stdOutErrPathPrefix: "$AZ_BATCHAI_JOB_TEMP_DIR", customToolkitSettings: { commandLine: "cat hello.txt" } } };
+    assert.match(await put(`experiments/default/jobs/coded?code=${sha256}`, Buffer.from(JSON.stringify(job))), /^201/);
+    await page.getByRole("link", { name: "Jobs" }).click();
+    await page.getByRole("link", { name: "coded", exact: true }).click();
+    await page.getByRole("heading", { level: 1, name: "coded" }).waitFor();
+    await page.getByRole("button", { name: "Clone" }).click();
+    await page.getByText("It starts in a copy of the code").waitFor();
+    await page.getByRole("button", { name: "Submit", exact: true }).click();
+    await page.getByRole("heading", { level: 1, name: "coded-again" }).waitFor();
+    await until("it has found its file", async () => (await badge.textContent()) === "succeeded");
+    await page.locator(".line", { hasText: "from the code" }).waitFor();
   },
 
   async the_timeline_of_a_job_grows_and_stays() {

@@ -102,11 +102,21 @@ interface Draft {
   name: string;
   experiment: string;
   text: string;
+  /** The checksum of an archive that has been uploaded before. */
+  code?: string | undefined;
+  /** What a reader must know of it. */
+  words?: string;
+}
+
+/** What becomes of the folder that was uploaded with a job. */
+function wordsOfCode(job: ServiceJob): string {
+  if (job.gyre.code !== undefined) return "It starts in a copy of the code that was submitted with that job.";
+  return job.gyre.hasCode === true ? `It starts without the code of that job, which is for ${job.gyre.submitter} alone.` : "";
 }
 
 function draftOf(job: ServiceJob): Draft {
   const properties = Object.fromEntries(Object.entries(job.properties).filter(([key]) => !NOT_SUBMITTED.includes(key)));
-  return { name: `${job.name.slice(0, 56)}-again`, experiment: experimentOf(job), text: JSON.stringify({ properties }, null, 2) };
+  return { name: `${job.name.slice(0, 56)}-again`, experiment: experimentOf(job), text: JSON.stringify({ properties }, null, 2), code: job.gyre.code, words: wordsOfCode(job) };
 }
 
 /** A file that is not valid JSON or YAML stays as it is: the server explains the mistake. */
@@ -137,7 +147,7 @@ function Submit({ workspace, draft, close }: { workspace: string; draft: Draft; 
     try {
       const body = cluster === "" ? text : withCluster(text, cluster);
       await ask(parent, { method: "PUT" });
-      const job = await ask<ServiceJob>(`${parent}/jobs/${encodeURIComponent(name)}`, { method: "PUT", body });
+      const job = await ask<ServiceJob>(`${parent}/jobs/${encodeURIComponent(name)}${draft.code === undefined ? "" : `?code=${draft.code}`}`, { method: "PUT", body });
       close();
       location.hash = addressOfJob(workspace, job);
     } catch (failure) {
@@ -169,6 +179,7 @@ function Submit({ workspace, draft, close }: { workspace: string; draft: Draft; 
           Job file
           <textarea rows={16} value={text} spellcheck={false} onInput={(event) => setText(event.currentTarget.value)} />
         </label>
+        {draft.words !== undefined && draft.words !== "" && <p class="quiet">{draft.words}</p>}
         <p class="connection says" role="alert">{error}</p>
         <div class="title">
           <button type="submit">Submit</button>

@@ -8,7 +8,14 @@ import type { ReadLog } from "./log_window";
 export interface ServiceJob {
   id: string;
   name: string;
-  gyre: { attempts: number; submitter: string };
+  gyre: {
+    attempts: number;
+    submitter: string;
+    /** These two of a job that was asked for by itself. */
+    hasCode?: boolean;
+    /** The checksum of its archive, for its submitter. */
+    code?: string;
+  };
   properties: {
     cluster: { id: string };
     creationTime: string;
@@ -90,7 +97,8 @@ export async function ask<Answer>(path: string, options: RequestInit = {}): Prom
   let words = `${answer.status} ${answer.statusText}`;
   try {
     const { error } = JSON.parse(text) as { error: { message: string; details: { message: string; target: string }[] } };
-    words = [error.message, ...error.details.map(({ message, target }) => `${target}: ${message}`)].join("\n");
+    const others = error.details.filter(({ message }) => message !== error.message);
+    words = [error.message, ...others.map(({ message, target }) => `${target}: ${message}`)].join("\n");
   } catch {
     // Not one of the server's; the status says what there is.
   }

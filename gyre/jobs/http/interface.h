@@ -45,6 +45,7 @@ struct InterfaceLimits {
 ///   GET                     /workspaces/{w}/jobs                      ?experiment= ?cluster= ?state=
 ///   GET                     /workspaces/{w}/experiments/{e}/jobs
 ///   GET PUT DELETE          /workspaces/{w}/experiments/{e}/jobs/{j}  PUT: a job.json (or YAML); ?code=SHA256
+///                                                             GET: with the checksum, for its submitter
 ///   POST                    …/jobs/{j}/terminate
 ///   POST                    …/jobs/{j}/forward                        ?port= ?rank=: with "Upgrade: gyre-stream", a
 ///                                                             connection to a port of that rank's node (ADR 134);

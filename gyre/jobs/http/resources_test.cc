@@ -174,6 +174,22 @@ TEST_F(Resources, code_is_kept_under_the_checksum_that_it_has) {
   EXPECT_EQ(as_ada(Method::kPut, std::string(kJob) + "?code=x", kJobFile).status, 400);
 }
 
+// To clone a job is to start it with its code; other users of the workspace could read the code by that.
+TEST_F(Resources, a_job_names_its_code_to_its_submitter_and_to_administrators_alone) {
+  const std::string sha256(64, 'a');
+  const auto own = [](const Answer& answer) { return json::parse(answer.body)["gyre"]; };
+  as_ada(Method::kPut, kJob, kJobFile);
+  EXPECT_EQ(own(as_ada(Method::kGet, kJob))["hasCode"], false);
+  as_ada(Method::kPut, std::string(kJob) + "?code=" + sha256, kJobFile);
+  EXPECT_EQ(own(as_ada(Method::kGet, kJob))["code"], sha256);
+  EXPECT_EQ(own(as_root(Method::kGet, kJob))["code"], sha256);
+  service_->add_owner("w", "bob");
+  net::http::Client bob = client("bob-token");
+  const json others = own(ask(bob, Method::kGet, kJob));
+  EXPECT_EQ(others["hasCode"], true);
+  EXPECT_FALSE(others.contains("code"));
+}
+
 TEST_F(Resources, a_body_that_is_not_an_object_is_one_clear_error) {
   net::http::Client root = client("root-token");
   for (const std::string& body :

@@ -247,13 +247,19 @@ class MemoryService : public service::JobService {
     if (found == jobs_.end()) throw missing("Job", name.job);
     return found->second;
   }
+  std::string code_of(const resources::JobName& name) override {
+    const MutexLock lock(mutex_);
+    return code_of_jobs_[key(name)];
+  }
   resources::Created<resources::Job> submit(const resources::JobName& name,
                                             const resources::Submission& submission) override {
     count(0);
     const MutexLock lock(mutex_);
     last_submission_ = submission;
-    const auto [at, is_new] =
-        jobs_.emplace(key(name), resources::Job{.name = name, .uuid = "uuid", .spec = submission.spec});
+    const auto [at, is_new] = jobs_.emplace(
+        key(name),
+        resources::Job{.name = name, .uuid = "uuid", .spec = submission.spec, .submitter = submission.sender.name});
+    code_of_jobs_[key(name)] = submission.code;
     if (!is_new && !(at->second.spec == submission.spec)) {
       throw resources::ServiceError(resources::ServiceError::Kind::kConflict, "JobExists",
                                     "there is another job of this name", name.job);
@@ -364,6 +370,7 @@ class MemoryService : public service::JobService {
   std::map<std::string, resources::Cluster> clusters_ GYRE_GUARDED_BY(mutex_);
   std::map<std::string, resources::Job> jobs_ GYRE_GUARDED_BY(mutex_);
   std::map<std::string, std::string> code_ GYRE_GUARDED_BY(mutex_);
+  std::map<std::string, std::string> code_of_jobs_ GYRE_GUARDED_BY(mutex_);
   std::vector<std::pair<resources::JobName, resources::Event>> events_ GYRE_GUARDED_BY(mutex_);
   std::list<std::weak_ptr<std::function<void()>>> watchers_ GYRE_GUARDED_BY(mutex_);
   resources::Submission last_submission_ GYRE_GUARDED_BY(mutex_);

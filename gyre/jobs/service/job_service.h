@@ -118,6 +118,8 @@ class JobService {
                                                const resources::PageRequest& page) = 0;
   /// kNotFound "JobNotFound".
   virtual resources::Job job(const resources::JobName& name) = 0;
+  /// The SHA-256 of the archive that it was submitted with; empty: none. kNotFound "JobNotFound".
+  virtual std::string code_of(const resources::JobName& name) = 0;
   /// Queues it: once this returns, the job runs exactly once whatever happens to service or client. Again with the same
   /// submission: the job there is, which makes a lost answer safe to ask for again. With another one: kConflict
   /// "JobExists". kNotFound "ClusterNotFound", "ExperimentNotFound" or "CodeNotFound"; kInvalid "NodeCountTooLarge",

@@ -110,6 +110,7 @@ class Service final : public JobService {
   resources::Page<resources::Job> jobs(const std::string& workspace, const resources::JobFilter& filter,
                                        const resources::PageRequest& page) override;
   resources::Job job(const resources::JobName& name) override;
+  std::string code_of(const resources::JobName& name) override;
   resources::Created<resources::Job> submit(const resources::JobName& name,
                                             const resources::Submission& submission) override;
   resources::Job terminate(const resources::JobName& name) override;

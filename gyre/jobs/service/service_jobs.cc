@@ -216,6 +216,13 @@ resources::Job Service::job(const resources::JobName& name) {
   return work_->shown(ledger.job(name), name);
 }
 
+std::string Service::code_of(const resources::JobName& name) {
+  const Readers::Loan reader = work_->readers.borrow();
+  Ledger& ledger = reader.ledger();
+  const MutexLock lock(ledger.mutex);
+  return ledger.job(name).code;
+}
+
 spec::JobSpec Service::pinned(const resources::JobName& name, const resources::Submission& submission) {
   spec::JobSpec job = without_digest(submission.spec);
   if (!job.container_settings) return job;

@@ -65,6 +65,17 @@ Response put_job(service::JobService& service, const Request& request, const res
   return answer(created.is_new ? 201 : 200, body);
 }
 
+/// Whoever knows the checksum of an archive can start a job with it, and read it there.
+Response get_job(service::JobService& service, const Request& request, const resources::User& sender) {
+  const resources::JobName name = job_in(request);
+  const resources::Job job = service.job(name);
+  nlohmann::json body = to_json(job);
+  const std::string code = service.code_of(name);
+  body["gyre"]["hasCode"] = !code.empty();
+  if (!code.empty() && (sender.is_administrator || sender.name == job.submitter)) body["gyre"]["code"] = code;
+  return answer(200, body);
+}
+
 Response list_jobs(service::JobService& service, const Request& request, const resources::JobFilter& filter) {
   return page_answer(request, service.jobs(request.parameter("workspace"), filter, page_in(request)));
 }
@@ -93,8 +104,8 @@ void add_job_routes(Router& router, const Interface& interface) {
         route.query = kPageParameters;
         route.query.insert(route.query.end(), {"cluster", "state"});
       });
-  add_in_workspace(router, interface, Method::kGet, job, [service](Request& request, const resources::User&) {
-    return answer(200, to_json(service->job(job_in(request))));
+  add_in_workspace(router, interface, Method::kGet, job, [service](Request& request, const resources::User& sender) {
+    return get_job(*service, request, sender);
   });
   add_in_workspace(
       router, interface, Method::kPut, job,
