@@ -164,3 +164,25 @@ def test_a_stranger_at_the_sockets_is_turned_away(small: dict[str, Any]) -> None
     for stranger in silent:
         stranger.close()
     assert [one["ip_address"] for one in workers.stop_workers()] == [running["ip_address"]]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
+@pytest.mark.usefixtures("server")
+def test_another_users_many_connections_end_no_one_elses(small: dict[str, Any]) -> None:
+    """Twelve of sixteen workers failed while another user of the machine kept on connecting."""
+    workers.launch_workers(1, **small, code=SLEEP)
+    place = address_of(jobs_socket(_session.current().id))
+    crowd = (
+        "import socket, sys\n"
+        "crowd = [socket.socket(socket.AF_UNIX) for _ in range(200)]\n"
+        "for one in crowd: one.connect('\\0' + sys.argv[1])\n"
+        "assert b'nonce' in crowd[-1].recv(1000)\n"  # All have been accepted.
+    )
+    with socket.socket(socket.AF_UNIX) as ours:
+        ours.connect(place)
+        ours.settimeout(LONG)
+        assert b"nonce" in ours.recv(1000)
+        subprocess.run(["/usr/bin/python3", "-c", crowd, place[1:]], user=65534, cwd="/", check=True, timeout=LONG)
+        ours.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            ours.recv(1000)

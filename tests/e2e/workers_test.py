@@ -55,6 +55,12 @@ def test_workers_run_scripts_and_code_and_their_output_appears_here(
     assert "[worker-2] an error" in shown.err.splitlines()
 
 
+def test_a_script_may_be_named_like_an_option_and_given_as_a_path(tmp_path: Path) -> None:
+    (tmp_path / "-c.py").write_text("import sys; assert sys.argv[1:] == []; sys.exit(3)")
+    launched = workers.launch_workers(1, **NO_SSH, script=Path("-c.py"))  # type: ignore[arg-type]
+    assert [one["exit_code"] for one in workers.await_workers(launched)["failures"]] == [3]
+
+
 @dataclass
 class Documented:
     """A sentence of the documentation of await_workers, or the opposite of a defect of the original, as workers that
@@ -191,6 +197,11 @@ def test_a_worker_that_ignores_sigterm_is_killed_with_what_it_has_started(
         ({"kernel": "scala"}, UnsupportedError, "workers run Python 3"),
         ({"env": {"A": 1}}, InvalidArgumentError, "env has 'A': 1; names and values must be strings"),
         ({"code": "#" * 200_000}, InvalidArgumentError, "give it as script"),
+        ({"code": 5}, InvalidArgumentError, "code is 5; a text is needed"),
+        ({"script": 5}, InvalidArgumentError, "script is 5; a text is needed"),
+        ({"server": 5}, InvalidArgumentError, "server is 5; a text is needed"),
+        ({"image": 5}, InvalidArgumentError, "image is 5; a name such as"),
+        ({"image": b"python:3.12"}, InvalidArgumentError, "image is b'python:3.12'; a name such as"),
     ],
 )
 def test_bad_input_is_one_error_and_launches_nothing(

@@ -31,6 +31,8 @@ def container_of(image: Image | None, place: JobPlace | None, gpus: int, script:
     because the server is asked what its containers see."""
     if image is None or place is None:
         return None
+    if not isinstance(image, str | Mapping):
+        raise InvalidArgumentError(f"image is {image!r}; a name such as 'python:3.12-slim' is needed, or a mapping")
     settings = {"imageSourceRegistry": {"image": image}} if isinstance(image, str) else dict(image)
     if not image:
         raise InvalidArgumentError("image is empty; the name of one is needed, such as 'python:3.12-slim'")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -44,28 +45,42 @@ def check_environment(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def job_place(server: str | None, cluster: str | None, contained: bool) -> JobPlace | None:
-    """None: this machine, without a job server, which containers need."""
+    """None: this machine, without a job server, which containers need. InvalidArgumentError."""
+    for name, value in (("server", server), ("cluster", cluster)):
+        if value is not None:
+            _check_text(name, value)
     if server is None and not contained:
         if cluster is not None:
             raise InvalidArgumentError(f"cluster is '{cluster}', and no server is named whose cluster it is")
         return None
-    return JobPlace(server, cluster)
+    return JobPlace(os.fspath(server) if server is not None else None, cluster)
 
 
 def command_of(python: str, kernel: str, script: str, code: str) -> list[str] | None:
-    """What the worker runs: the script, else the code, else nothing. NotFoundError if there is no such script."""
+    """What the worker runs: the script, else the code, else nothing. NotFoundError if there is no such script;
+    InvalidArgumentError, UnsupportedError."""
     if kernel.lower() not in _KERNELS:
         raise UnsupportedError(f"kernel is '{kernel}'; workers run Python 3 (kernel=\"python3\")")
+    _check_text("code", code)
     if script:
+        _check_text("script", script)
+        script = os.fspath(script)
         if not Path(script).is_file():
             raise NotFoundError(f"there is no script {script} in {Path.cwd()}")
-        return [python, "-u", script]
+        # Python takes what begins with "-" as an option.
+        return [python, "-u", f"./{script}" if script.startswith("-") else script]
     if not code:
         return None
     text = _SHELL_LINE.sub(_run_in_shell, code)
     if len(text.encode()) > _LONGEST_CODE:
         raise InvalidArgumentError(f"code has {len(code)} characters; put so much into a file and give it as script")
     return [python, "-u", "-c", text]
+
+
+def _check_text(name: str, value: object) -> None:
+    """InvalidArgumentError."""
+    if not isinstance(value, str | os.PathLike):
+        raise InvalidArgumentError(f"{name} is {value!r}; a text is needed")
 
 
 def _run_in_shell(line: re.Match[str]) -> str:

@@ -33,10 +33,10 @@ from gyre.workers._machine import Addresses, Gpus
 from gyre.workers._order import SOCKET, jobs_socket, make_order
 from gyre.workers._programs import change_path, write_horovodrun
 from gyre.workers._ssh import SshAccess, find_server
+from gyre.workers._strangers import Strangers
 from gyre.workers._worker import UNKNOWN, JobPlace, Process, Request, Worker
 
 _LONGEST_MESSAGE = 1 << 20
-_MOST_STRANGERS = 64
 _PAUSE_WHEN_EXHAUSTED_SECONDS = 0.1
 # To the session's thread.
 _LOOK = b"l"
@@ -91,7 +91,7 @@ class Session:
             change_path(last=self._fallbacks)  # An installed Horovod has its own, which comes first.
         self._key = secrets.token_hex(32)
         self._jobs_socket: socket.socket | None = None
-        self._strangers: list[_Connection] = []  # Those that have connected to it, and proved nothing yet.
+        self._strangers = Strangers[_Connection]()
         self._control = _listen(str(self.folder / SOCKET))
         self._wake_read, self._wake_write = os.pipe()
         self._selector = selectors.DefaultSelector()
@@ -271,9 +271,9 @@ class Session:
             if listener is self._jobs_socket:
                 connection.nonce = secrets.token_hex(16)
                 connection.socket.sendall(json.dumps({"nonce": connection.nonce}).encode() + b"\n")
-                self._strangers.append(connection)
-                if len(self._strangers) > _MOST_STRANGERS:
-                    self._drop(self._strangers[0])
+                superfluous = self._strangers.add(connection)
+                if superfluous is not None:
+                    self._drop(superfluous)
             self._selector.register(connection.socket, selectors.EVENT_READ, lambda: self._read_messages(connection))
 
     def _read_messages(self, connection: _Connection) -> None:
@@ -291,8 +291,7 @@ class Session:
         """Also one that was dropped earlier in the same round of events."""
         if connection.socket.fileno() < 0:
             return
-        if connection in self._strangers:
-            self._strangers.remove(connection)
+        self._strangers.discard(connection)
         self._selector.unregister(connection.socket)
         connection.socket.close()
 
@@ -326,8 +325,7 @@ class Session:
             if not hmac.compare_digest(str(hello["proof"]).encode(), proof.encode()):
                 raise ValueError("it does not know the session's key")
         worker = connection.worker = self._workers[hello.get("worker") or hello["task"]]
-        if connection in self._strangers:
-            self._strangers.remove(connection)
+        self._strangers.discard(connection)
         if "worker" not in hello:
             self._connections[worker.id] = connection.socket
             return
