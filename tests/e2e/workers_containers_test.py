@@ -23,6 +23,7 @@ from running_job import wait_until
 from worker_session import PACKAGE, processes_with, worker_session
 
 from gyre import workers
+from gyre.jobs import ServerError
 
 pytestmark = [
     pytest.mark.needs_root,
@@ -323,6 +324,8 @@ def test_a_mistake_is_raised_before_anything_is_launched(
         workers.launch_workers(1, **contained, nvidia_gpu=1, code="pass")
     with pytest.raises(InvalidArgumentError, match="image is empty"):
         workers.launch_workers(1, **{**contained, "image": ""}, code="pass")
+    with pytest.raises(ServerError, match="there is no cluster 'nowhere'"):
+        workers.launch_workers(1, **{**contained, "cluster": "nowhere"}, code="pass")
     (tmp_path / "away.py").write_text("pass\n")
     with pytest.raises(InvalidArgumentError, match="sees those folders alone that its cluster mounts"):
         workers.launch_workers(1, **contained, script=str(tmp_path / "away.py"))
