@@ -77,8 +77,9 @@ class RunFile final : public metrics::FileVisitor {
       const auto found = notes.find(key);
       return found == notes.end() ? std::string() : found->second;
     };
-    return {.title = fmt::format("{}: {} ranks, started {}, {}", note_of("command"), note_of("ranks"),
-                                 note_of("started"), metrics::end_of(has_ended ? &code->second : nullptr, is_written)),
+    return {.title = fmt::format("{}: {} {}, started {}, {}", note_of("command"), note_of("ranks"),
+                                 note_of("ranks") == "1" ? "rank" : "ranks", note_of("started"),
+                                 metrics::end_of(has_ended ? &code->second : nullptr, is_written)),
             .job = Json::parse(state_.json("", overview_, {})),
             .without_ranks = {"no ranks have been heard of yet"},
             .is_over = !is_written || has_ended};

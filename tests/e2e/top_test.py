@@ -114,12 +114,12 @@ def test_a_job_without_ranks_says_why(pool: JobServer) -> None:
 def test_a_name_is_a_job_or_a_file_and_an_error_names_both(pool: JobServer) -> None:
     metrics = pool.tmp_path / "train"
     subprocess.run([pool.gyre, "run", "--metrics", metrics, "--", "true"], check=True)
-    assert "true: 1 ranks" in pool.ok("top", "train"), "there is no such job"
+    assert "true: 1 rank," in pool.ok("top", "train"), "there is no such job"
     pool.ok("job", "submit", "-f", "-n", "train", str(pool.job_file(pool.custom("true"))))
     both = pool.verb("top", "train")
     assert both.returncode == 2
     assert "`gyre top ./train` shows the file, `gyre job top train` the job" in both.stderr
-    assert "true: 1 ranks" in pool.ok("top", "./train")
+    assert "true: 1 rank," in pool.ok("top", "./train")
     for words in (("job", "top", "train"), ("top", "-w", "default", "train"), ("top", "default/train")):
         assert "job 'train' succeeded" in pool.ok(*words)
 
@@ -134,7 +134,7 @@ def test_a_name_is_a_job_or_a_file_and_an_error_names_both(pool: JobServer) -> N
         assert sentence in missing.stderr, missing.stderr
         assert len(missing.stderr.splitlines()) == 1
     nowhere = pool.verb("top", "train", env={"GYRE_SERVER": "unix:/nonexistent/sock"})
-    assert "true: 1 ranks" in nowhere.stdout, "no server, so it is the file"
+    assert "true: 1 rank," in nowhere.stdout, "no server, so it is the file"
     nowhere = pool.verb("top", "other", env={"GYRE_SERVER": "unix:/nonexistent/sock"})
     assert nowhere.returncode == 1
     assert "no job server answers" in nowhere.stderr
