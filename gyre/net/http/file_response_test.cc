@@ -1,26 +1,18 @@
 // Outputs and logs are read while they are written: what is sent must be what the file had, to its last byte.
 #include "gyre/net/http/file_response.h"
 
-#include <fcntl.h>
-#include <gtest/gtest.h>
-#include <unistd.h>
-
 #include <filesystem>
-#include <fstream>
 
 #include "gyre/net/http/error.h"
+#include "gyre/net/http/file_test_support.h"
 #include "gyre/net/http/test_support.h"
 
 namespace gyre::net::http {
 namespace {
 
-class FileResponse : public testing::Test {
+class FileResponse : public FileTest {
  protected:
   void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "gyre_http_XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    directory_ = pattern;
-    write("0123456789");
     Router router;
     router.add({.method = Method::kGet, .pattern = "/file", .handler = [this](Request& request) {
                   return file_response(request, open(), "text/plain; charset=utf-8");
@@ -28,15 +20,8 @@ class FileResponse : public testing::Test {
     server_ = std::make_unique<Server>(loopback_options(), std::move(router));
     client_ = std::make_unique<RawClient>(server_->endpoints()[0]);
   }
-  void TearDown() override {
-    server_.reset();
-    std::filesystem::remove_all(directory_);
-  }
+  void TearDown() override { server_.reset(); }
 
-  std::filesystem::path path() const { return directory_ / "file"; }
-  UniqueFd open() const { return UniqueFd(::open(path().c_str(), O_RDONLY | O_CLOEXEC)); }
-  void write(const std::string& text) const { std::ofstream(path()) << text; }
-  void append(const std::string& text) const { std::ofstream(path(), std::ios::app) << text; }
   std::string ask(const std::string& headers) const { return client_->ask(get("/file", headers)); }
 
   static std::string header(const std::string& response, const std::string& name) {
@@ -46,7 +31,6 @@ class FileResponse : public testing::Test {
     return response.substr(begin, response.find("\r\n", begin) - begin);
   }
 
-  std::filesystem::path directory_;
   std::unique_ptr<Server> server_;
   std::unique_ptr<RawClient> client_;
 };

@@ -1,28 +1,19 @@
 // Logs are read while they are written, by many at once: what each is sent must be what the file had, to its last byte.
 #include "gyre/net/http/followed_files.h"
 
-#include <fcntl.h>
-#include <gtest/gtest.h>
-#include <unistd.h>
-
 #include <atomic>
-#include <filesystem>
-#include <fstream>
 #include <random>
 #include <thread>
 
+#include "gyre/net/http/file_test_support.h"
 #include "gyre/net/http/test_support.h"
 
 namespace gyre::net::http {
 namespace {
 
-class FollowedFilesTest : public testing::Test {
+class FollowedFilesTest : public FileTest {
  protected:
   void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "gyre_http_XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    directory_ = pattern;
-    write("0123456789");
     Router router;
     router.add({.method = Method::kGet, .pattern = "/follow", .handler = [this](Request&) {
                   Response response;
@@ -32,15 +23,8 @@ class FollowedFilesTest : public testing::Test {
     server_ = std::make_unique<Server>(loopback_options(), std::move(router));
     client_ = std::make_unique<RawClient>(server_->endpoints()[0]);
   }
-  void TearDown() override {
-    server_.reset();
-    std::filesystem::remove_all(directory_);
-  }
+  void TearDown() override { server_.reset(); }
 
-  std::filesystem::path path() const { return directory_ / "file"; }
-  UniqueFd open() const { return UniqueFd(::open(path().c_str(), O_RDONLY | O_CLOEXEC)); }
-  void write(const std::string& text) const { std::ofstream(path()) << text; }
-  void append(const std::string& text) const { std::ofstream(path(), std::ios::app) << text; }
   std::shared_ptr<BodySource> follow(std::uint64_t offset, const std::string& writer = "job") {
     return files_.follow(open(), offset, writer, [this] {
       ++asked_;
@@ -50,7 +34,6 @@ class FollowedFilesTest : public testing::Test {
 
   FollowedFiles files_{std::chrono::hours(1)};
   FollowedFiles over_http_;
-  std::filesystem::path directory_;
   std::atomic<bool> ended_ = false;
   std::atomic<int> asked_ = 0;
   std::unique_ptr<Server> server_;
