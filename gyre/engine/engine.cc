@@ -108,7 +108,7 @@ class Engine::Implementation {
   void shutdown();
   Timeline& own_timeline() const;
   void start_own_timeline(const std::filesystem::path& path, bool mark_cycles, std::int64_t most_bytes = 0);
-  void start_job_timeline(const metrics::JobFileOrder& order);
+  void start_job_timeline(const JobTimeline& order);
   std::uint64_t next_exchange() { return ++exchanges_; }
   internal::Agreements& agreements() { return open_lane_->agreements(); }
 
@@ -344,7 +344,7 @@ void Engine::Implementation::start_own_timeline(const std::filesystem::path& pat
 }
 
 /// The job goes on without one where its node has no place for it.
-void Engine::Implementation::start_job_timeline(const metrics::JobFileOrder& order) {
+void Engine::Implementation::start_job_timeline(const JobTimeline& order) {
   const std::uint64_t share = order.most_bytes / static_cast<std::uint64_t>(group_.topology().local_size());
   std::error_code none;
   // A file of its own for a rank that starts again: whoever copies the old one finds that it is another.

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "gyre/base/parse.h"
-
 #include "gyre/engine/internal/stall/process_waits.h"
+#include "gyre/metrics/job_file.h"
 
 namespace gyre::engine {
 
@@ -40,7 +40,9 @@ EngineOptions engine_options_from_environment() {
     options.timeline = timeline->second;
   }
   if (const auto order = environment_variable(metrics::kJobTimelineVariable)) {
-    options.job_timeline = metrics::parse_job_file_order(*order);
+    if (auto parsed = metrics::parse_job_file_order(*order)) {
+      options.job_timeline = JobTimeline{std::move(parsed->path), parsed->most_bytes};
+    }
   }
   if (const auto set = first_set({"GYRE_TIMELINE_MARK_CYCLES", "HOROVOD_TIMELINE_MARK_CYCLES"})) {
     options.timeline_mark_cycles = parse_bool(set->second, set->first);

@@ -12,8 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "gyre/metrics/job_file.h"
-
 namespace gyre::engine {
 
 namespace internal {
@@ -39,12 +37,19 @@ struct ProgramThread {
   bool serves_library = false;  ///< It only ever runs the loop of a library, which calls no collective operation.
 };
 
+/// Where each rank writes a timeline, whose file has "{rank}" in its name, and how many bytes the ranks of a host may
+/// write together.
+struct JobTimeline {
+  std::filesystem::path path;
+  std::uint64_t most_bytes = 0;
+};
+
 struct EngineOptions {
   /// Largest bucket, but see largest_bucket_bytes; 0: every tensor travels alone.
   std::size_t fusion_bytes = kDefaultFusionBytes;
   std::filesystem::path timeline;  ///< Rank 0 writes a Chrome trace there (engine.h); empty: none.
-  /// Of a job of the job server, unless `timeline` names a file; "{rank}" is in the name.
-  std::optional<metrics::JobFileOrder> job_timeline;
+  /// Of a job of the job server, unless `timeline` names a file.
+  std::optional<JobTimeline> job_timeline;
   bool timeline_mark_cycles = false;  ///< Adds CYCLE_START instants: one whenever the ranks have agreed on what to do.
   /// An operation, or the end of a plan's step, that some ranks wait for this long is reported by rank 0, with where
   /// each rank is; 0: never.

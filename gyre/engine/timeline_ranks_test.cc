@@ -62,7 +62,7 @@ TEST_F(TimelineOfRanks, each_says_what_its_collectives_and_its_program_did) {
 
 // A job of the job server asks for them; where a node has no place for one, the job is more important.
 TEST_F(TimelineOfRanks, a_job_servers_are_written_where_they_can_be) {
-  const metrics::JobFileOrder order{.path = std::exchange(options_.engine.timeline, {}), .most_bytes = 1'000'000};
+  const JobTimeline order{.path = std::exchange(options_.engine.timeline, {}), .most_bytes = 1'000'000};
   options_.engine.job_timeline = order;
   run_ranks(2, sum_once, options_);
   for (const int rank : {0, 1}) EXPECT_EQ(details_of(rank, "COLLECTIVE").size(), 1U);

@@ -74,6 +74,7 @@ def order_to(made: Path) -> str:
         "data_bytes": None,
         "cores": None,
         "sshd": None,
+        "shared": None,
     }
     return json.dumps(fields)
 
