@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -30,6 +31,7 @@ using net::http::Router;
 constexpr std::chrono::milliseconds kPollInterval{250};
 /// A viewer takes a longer silence for a server that is stopped, or a network that is gone (web/src/live.ts).
 constexpr std::chrono::seconds kLongestSilence{2};
+constexpr std::size_t kMostCharts = 64;  // Of one request.
 constexpr std::int64_t kFarthestUs = std::int64_t{1} << 60;
 constexpr std::string_view kShell = R"(<!doctype html>
 <html lang="en">
@@ -137,6 +139,22 @@ Response chart_answer(JobView& job, const Request& request) {
   return net::http::json_response(200, *job.chart_json(*name, range_in(request)));
 }
 
+/// In the order of the request.
+Response charts_answer(JobView& job, const Request& request) {
+  const std::string* text = request.query("names");
+  const auto names = nlohmann::json::parse(text != nullptr ? *text : "", nullptr, false);
+  const auto is_text = [](const nlohmann::json& name) { return name.is_string(); };
+  if (!names.is_array() || names.size() > kMostCharts || !std::ranges::all_of(names, is_text)) {
+    throw HttpError(400, "InvalidParameter",
+                    fmt::format("'names' is to be a JSON list of at most {} names of charts", kMostCharts), "names");
+  }
+  std::string charts;
+  for (const nlohmann::json& name : names) {
+    charts += (charts.empty() ? "" : ",") + *job.chart_json(name.get<std::string>(), {});
+  }
+  return net::http::json_response(200, "[" + charts + "]");
+}
+
 Response timeline_answer(JobView& job, const Request& request) {
   const auto bound = [&request](std::string_view name) -> std::optional<std::int64_t> {
     const std::string* text = request.query(name);
@@ -212,6 +230,7 @@ void add_job_routes(Router& router, const std::string& prefix, const FindJob& fi
   add("/index", {}, [](const Job& job, const Request&) { return net::http::json_response(200, *job->index_json()); });
   add("/chart", {"name", "axis", "from", "to"},
       [](const Job& job, const Request& request) { return chart_answer(*job, request); });
+  add("/charts", {"names"}, [](const Job& job, const Request& request) { return charts_answer(*job, request); });
   add("/timeline", {"from", "to"},
       [](const Job& job, const Request& request) { return timeline_answer(*job, request); });
   add("/metrics", {}, [](const Job& job, const Request&) {

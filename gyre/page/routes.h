@@ -31,6 +31,7 @@ using FindJob = std::function<std::shared_ptr<JobView>(const net::http::Request&
 ///   GET /job          the job: JobView::job_json()
 ///   GET /index        its runs and the names of its charts
 ///   GET /chart        ?name=NAME[&axis=step|time][&from=A][&to=B]
+///   GET /charts       ?names=["NAME",…]: several whole ones, at most 64
 ///   GET /timeline     ?[from=A][&to=B] (microseconds since 1970): JobView::timeline_json()
 ///   GET /metrics      the latest values for Prometheus, in its text format
 ///   GET /ranks/N/log  text; ranges as HTTP has them

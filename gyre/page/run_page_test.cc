@@ -20,6 +20,7 @@ namespace gyre::page {
 namespace {
 
 namespace fs = std::filesystem;
+using net::http::body_of;
 using net::http::RawClient;
 
 class RunPageTest : public testing::Test {
@@ -95,6 +96,9 @@ TEST_F(RunPageTest, a_viewer_follows_a_job_to_its_end) {
     while (seen.find(fact) == std::string::npos) seen += viewer.read_until("\n\n");
   }
   EXPECT_NE(get(*page, "/api/chart?name=loss", cookie).find("\"value\":[0.25]"), std::string::npos);
+  const std::string two = body_of(get(*page, "/api/charts?names=%5B%22loss%22,%22none%22%5D", cookie));
+  EXPECT_EQ(two, "[" + body_of(get(*page, "/api/chart?name=loss", cookie)) + "," +
+                     body_of(get(*page, "/api/chart?name=none", cookie)) + "]");
   EXPECT_NE(get(*page, "/api/ranks/0/log", cookie + "Range: bytes=6-\r\n").find("206 Partial Content"),
             std::string::npos);
   EXPECT_NE(get(*page, "/api/ranks/7/log", cookie).find("LogNotFound"), std::string::npos);
@@ -176,6 +180,10 @@ TEST_F(RunPageTest, wrong_requests_are_refused_in_words) {
   EXPECT_NE(get(page, "/api/ranks/x/log", cookie).find("404 Not Found"), std::string::npos);
   EXPECT_NE(get(page, "/api/chart", cookie).find("MissingParameter"), std::string::npos);
   EXPECT_NE(get(page, "/api/chart?name=a&from=x", cookie).find("InvalidParameter"), std::string::npos);
+  for (const char* names : {"", "?names=", "?names=loss", "?names=%22loss%22", "?names=%5B1%5D", "?names=%5B%22%ff"}) {
+    const std::string refused = get(page, std::string("/api/charts") + names, cookie);
+    EXPECT_NE(refused.find("400 Bad Request"), std::string::npos) << names << refused;
+  }
   EXPECT_NE(get(page, "/api/job", cookie + "X: " + std::string(20'000, 'x') + "\r\n").find("431 "), std::string::npos);
   {
     RawClient leaves_at_once(endpoint_of(page.link()));

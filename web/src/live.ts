@@ -4,6 +4,11 @@ import { type ChartData, type Connection, type Index, type Job, type Range, type
 import type { TimelineData, View } from "./timeline_data";
 
 const POLL_MS = 2_000;
+/** So long, the first of several charts waits for the others. */
+const TOGETHER_MS = 20;
+/** A server takes so many, in an address of 8 KB. */
+const MOST_TOGETHER = 64;
+const LONGEST_QUERY = 6_000;
 /** In place of a stream: a launcher whose job has ended waits for two seconds for those who ask. */
 const POLL_STREAM_MS = 1_000;
 /** Of a job that is over: it may be tried again. */
@@ -40,11 +45,28 @@ export async function newLink(address: string): Promise<string> {
   return location.origin + path;
 }
 
+function queryOf(names: string[]): string {
+  return new URLSearchParams({ names: JSON.stringify(names) }).toString();
+}
+
+/** Each is asked for at once. */
+function groups(names: string[]): string[][] {
+  const all: string[][] = [];
+  for (const name of names) {
+    const last = all.at(-1);
+    if (last === undefined || last.length === MOST_TOGETHER || queryOf([...last, name]).length > LONGEST_QUERY) all.push([name]);
+    else last.push(name);
+  }
+  return all;
+}
+
 abstract class RoutesSource implements Source {
   readonly live = true;
   #state: State = { index: { runs: [], charts: [] }, job: null, logs: new Map(), metrics: 0, timeline: 0, connection: "connecting" };
   #watchers = new Set<() => void>();
   #charts = new Map<string, ChartData>();
+  #wanted = new Set<string>();
+  #coming: Promise<void> | null = null;
   #timeline: TimelineData | null = null;
   protected readonly lastLogs = new Map<number, Piece>();
   /** Whose log was read last. */
@@ -76,15 +98,27 @@ abstract class RoutesSource implements Source {
   }
 
   async chart(name: string, range?: Range): Promise<ChartData> {
-    const query = new URLSearchParams({ name });
-    if (range !== undefined) {
-      query.set("axis", range.axis);
-      query.set("from", String(range.from));
-      query.set("to", String(range.to));
-    }
-    const chart = (await (await this.ask(`/chart?${query.toString()}`)).json()) as ChartData;
-    if (range === undefined) this.#charts.set(name, chart);
-    return chart;
+    if (range === undefined) return this.#wholeChart(name);
+    const query = new URLSearchParams({ name, axis: range.axis, from: String(range.from), to: String(range.to) });
+    return (await (await this.ask(`/chart?${query.toString()}`)).json()) as ChartData;
+  }
+
+  /** Those that are wanted at the same time come together. */
+  async #wholeChart(name: string): Promise<ChartData> {
+    this.#wanted.add(name);
+    this.#coming ??= new Promise<void>((resolve) => setTimeout(resolve, TOGETHER_MS)).then(async () => {
+      const names = [...this.#wanted];
+      this.#wanted.clear();
+      this.#coming = null;
+      await Promise.all(groups(names).map((group) => this.#fetchCharts(group)));
+    });
+    await this.#coming;
+    return this.#charts.get(name) as ChartData;
+  }
+
+  async #fetchCharts(names: string[]): Promise<void> {
+    const charts = (await (await this.ask(`/charts?${queryOf(names)}`)).json()) as ChartData[];
+    names.forEach((name, i) => this.#charts.set(name, charts[i] as ChartData));
   }
 
   keptTimeline(): TimelineData | null {

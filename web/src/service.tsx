@@ -19,7 +19,12 @@ import { Use } from "./use";
 
 const LIST_MS = 3_000;
 const JOB_MS = 2_000;
+/** What changes seldom while a job runs; a hundred viewers ask the server for it. */
+const WHILE_IT_RUNS_MS = 5_000;
 const LOG_MS = 1_000;
+/** Of a job that is over: it may be tried again. */
+const SELDOM_MS = 10_000;
+const OVER = ["succeeded", "failed"];
 /** Of a list, at once. */
 const MOST_JOBS = 100;
 /** Of a job's folder of logs, what is no log: its metrics and timelines. */
@@ -273,8 +278,12 @@ function Jobs({ workspace, open }: { workspace: string; open: (draft: Draft) => 
   );
 }
 
-function JobEvents({ path }: { path: string }) {
-  const { events, dropped } = useEvents(path, JOB_MS);
+function isOver(job: ServiceJob): boolean {
+  return OVER.includes(job.properties.executionState);
+}
+
+function JobEvents({ job }: { job: ServiceJob }) {
+  const { events, dropped } = useEvents(job.id, isOver(job) ? SELDOM_MS : JOB_MS);
   const newest = events.slice(-MOST_EVENTS_SHOWN).reverse();
   const earlier = dropped + events.length - newest.length;
   return (
@@ -301,7 +310,7 @@ function Outputs({ job }: { job: ServiceJob }) {
 function Output({ job, id }: { job: ServiceJob; id: string }) {
   const [below, setBelow] = useState("");
   const query = new URLSearchParams({ outputdirectoryid: id, ...(below === "" ? {} : { directory: below }) });
-  const files = usePoll<List<OutputFile>>(`${job.id}/files?${query.toString()}`, JOB_MS);
+  const files = usePoll<List<OutputFile>>(`${job.id}/files?${query.toString()}`, isOver(job) ? SELDOM_MS : WHILE_IT_RUNS_MS);
   return (
     <section class="panel" aria-label={`Output ${id}`}>
       <h2>{`Output ${id}${below === "" ? "" : `/${below}`}`}</h2>
@@ -324,7 +333,9 @@ function Output({ job, id }: { job: ServiceJob; id: string }) {
 }
 
 function Logs({ workspace, job, failed, chosen, choice, change }: { workspace: string; job: ServiceJob; failed: Rank | null; chosen: string | null; choice: Choice; change: ChangeChoice }) {
-  const files = usePoll<List<OutputFile>>(`${job.id}/files`, LOG_MS);
+  const [complete, setComplete] = useState(false);
+  const files = usePoll<List<OutputFile>>(`${job.id}/files`, complete && isOver(job) ? SELDOM_MS : LOG_MS);
+  useEffect(() => setComplete(files.value?.complete === true), [files.value?.complete]);
   const listed = (files.value?.value ?? []).filter((file) => file.downloadUrl !== null && !MEASURED.test(file.name));
   const largest = [...listed].sort((a, b) => (b.properties.contentLength ?? 0) - (a.properties.contentLength ?? 0));
   const begins = (word: string) => listed.find(({ name, properties }) => name.startsWith(word) && (properties.contentLength ?? 0) > 0);
@@ -402,13 +413,16 @@ function Run({ workspace, job, choice, change, children }: { workspace: string; 
 }
 
 function JobPage({ workspace, path, file, open }: { workspace: string; path: string; file: string | null; open: (draft: Draft) => void }) {
-  const job = usePoll<ServiceJob>(path, JOB_MS);
-  const why = usePoll<Why>(`${path}/why`, JOB_MS);
+  const [state, setState] = useState("");
+  const job = usePoll<ServiceJob>(path, OVER.includes(state) ? SELDOM_MS : JOB_MS);
+  const why = usePoll<Why>(`${path}/why`, OVER.includes(state) ? SELDOM_MS : state === "running" ? WHILE_IT_RUNS_MS : JOB_MS);
   const [choice, change] = useChoice("?");
   const [stopping, setStopping] = useState<string | null>(null);
   const one = job.value;
   useEffect(() => {
-    if (one !== null) document.title = `${stateOf(one)}: ${one.name}`;
+    if (one === null) return;
+    document.title = `${stateOf(one)}: ${one.name}`;
+    setState(one.properties.executionState);
   }, [one]);
   if (one === null) return <Problem error={job.error ?? ""} />;
   const runs = ["queued", "running"].includes(one.properties.executionState);
@@ -439,7 +453,7 @@ function JobPage({ workspace, path, file, open }: { workspace: string; path: str
         {(failed) => (
           <div class="live">
             <div class="side">
-              <JobEvents path={path} />
+              <JobEvents job={one} />
               <Outputs job={one} />
             </div>
             <Logs workspace={workspace} job={one} failed={failed} chosen={file} choice={choice} change={change} />

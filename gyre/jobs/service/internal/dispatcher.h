@@ -101,6 +101,13 @@ class Dispatcher {
   void forget_old() GYRE_REQUIRES(ledger_.mutex);
   void settle_clusters() GYRE_REQUIRES(ledger_.mutex);
   static bool is_gone(const catalog::Node& node);
+  /// As output_directories(). `settled`: they will stay so.
+  struct Directories {
+    std::vector<resources::OutputDirectory> list;
+    bool settled = false;
+  };
+  Directories find_directories(const Attempt& attempt, const catalog::Cluster& cluster)
+      GYRE_EXCLUDES(ledger_.mutex, mutex_);
   void remove_lost_nodes() GYRE_REQUIRES(ledger_.mutex);
   void remove_deleted() GYRE_REQUIRES(ledger_.mutex);
   /// False, and a line in the log, where it fails in a way that it would again: others must not wait for it.
@@ -122,6 +129,7 @@ class Dispatcher {
   std::map<Drivers::Key, std::unique_ptr<Worker>> workers_ GYRE_GUARDED_BY(mutex_);
   std::map<catalog::Id, const Worker*> worker_of_ GYRE_GUARDED_BY(mutex_);  // By cluster.
   std::map<catalog::Id, std::string> unreadable_ GYRE_GUARDED_BY(mutex_);   // The clusters without one, and why.
+  std::map<std::string, std::vector<resources::OutputDirectory>> directories_ GYRE_GUARDED_BY(mutex_);  // By attempt.
   std::thread thread_;
 };
 

@@ -19,6 +19,12 @@ namespace gyre::jobs::service {
 
 using catalog::Id;
 
+namespace {
+
+constexpr std::size_t kMostKnownDirectories = 256;  // Of attempts; beyond, all are found anew.
+
+}  // namespace
+
 std::shared_ptr<hub::NodeStream> Dispatcher::open_stream(const spec::ClusterSpec& cluster,
                                                          const orders::StreamRequest& request, std::size_t node) {
   drivers::Driver* driver = drivers_.find(Drivers::key_of(cluster));
@@ -26,13 +32,29 @@ std::shared_ptr<hub::NodeStream> Dispatcher::open_stream(const spec::ClusterSpec
   return driver->open_stream(request, node);
 }
 
+// Every page that shows the job asks this again and again.
 std::vector<resources::OutputDirectory> Dispatcher::output_directories(const catalog::Job& job) {
+  Attempt attempt;
   catalog::Cluster cluster;
   {
     const MutexLock lock(ledger_.mutex);
-    if (ledger_.catalog.attempts().list(job.id).empty()) return {};
+    std::vector<Attempt> attempts = ledger_.catalog.attempts().list(job.id);
+    if (attempts.empty()) return {};
+    attempt = std::move(attempts.back());
     cluster = ledger_.catalog.clusters().get(job.cluster);
   }
+  {
+    const MutexLock lock(mutex_);
+    if (const auto known = directories_.find(attempt.id); known != directories_.end()) return known->second;
+  }
+  Directories directories = find_directories(attempt, cluster);
+  const MutexLock lock(mutex_);
+  if (directories_.size() >= kMostKnownDirectories) directories_.clear();
+  if (directories.settled) directories_.emplace(attempt.id, directories.list);
+  return std::move(directories.list);
+}
+
+Dispatcher::Directories Dispatcher::find_directories(const Attempt& attempt, const catalog::Cluster& cluster) {
   const Drivers::Key key = Drivers::key_of(cluster_spec(cluster.spec, cluster.scale));
   const drivers::Driver* driver = drivers_.find(key);
   if (const auto problem = problem_of(cluster.id); driver == nullptr && problem) {
@@ -42,24 +64,24 @@ std::vector<resources::OutputDirectory> Dispatcher::output_directories(const cat
   orders::WorkOrder order;
   {
     const MutexLock lock(ledger_.mutex);
-    const std::vector<Attempt> attempts = ledger_.catalog.attempts().list(job.id);
-    if (attempts.empty()) return {};
-    order = order_of(ledger_, options_, *driver, attempts.back(), false);
+    order = order_of(ledger_, options_, *driver, attempt, false);
   }
   order = driver->completed(std::move(order));
   const node::NodeFolders folders = driver->folders(order);
   const node::MountPlan mounts = node::plan_mounts(order, folders);
   const node::JobEnvironment environment = node::job_environment(order, folders, options_.environment);
-  std::vector<resources::OutputDirectory> directories;
+  Directories directories;
   const auto add = [&](const std::string& id, const std::string& path) {
     const std::string real = node::resolved(path, mounts).string();
     const std::size_t segment = real.find("/" + order.path_segment);
-    if (segment != std::string::npos) directories.push_back({id, real.substr(0, segment), real.substr(segment + 1)});
+    if (segment == std::string::npos) return;
+    directories.list.push_back({id, real.substr(0, segment), real.substr(segment + 1)});
   };
   const std::filesystem::path received = hub::received_logs(options_.logs(), order);
   std::error_code ignored;
-  const bool from_nodes =
-      node::keeps_logs_on_node(order, folders, environment) && std::filesystem::exists(received, ignored);
+  const bool keeps_logs = node::keeps_logs_on_node(order, folders, environment);
+  const bool from_nodes = keeps_logs && std::filesystem::exists(received, ignored);
+  directories.settled = attempt.started && (from_nodes || !keeps_logs);
   add("stdouterr", from_nodes ? received.string() : environment.log_folder);
   if (!order.job.output_files.empty()) add(std::string(spec::kKeptFiles), environment.kept_files);
   for (const node::OutputPlace& output : environment.outputs) add(output.id, output.path);
