@@ -129,7 +129,7 @@ void add_forwarding(net::http::Router& router, const std::string& prefix, const 
                   .pattern = pattern,
                   .handler = handler,
                   .query = {"after", "axis", "cluster", "code", "directory", "experiment", "force", "from", "hours",
-                            "maxresults", "name", "order", "outputdirectoryid", "state", "strict", "to"},
+                            "maxresults", "name", "names", "order", "outputdirectoryid", "state", "strict", "to"},
                   .body_bytes = method == Method::kPut || method == Method::kPost ? kMostBodyBytes : 0,
                   .open = true});
     }
