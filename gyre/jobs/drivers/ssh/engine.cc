@@ -289,10 +289,11 @@ class SshEngine::Work {
   std::vector<std::string> free_hosts(const HostSize& needs) const GYRE_REQUIRES(mutex_) {
     const std::set<std::string> taken = hosts_in_use();
     std::vector<std::string> free;
-    for (const std::string& host : options_.hosts) {
-      if (!taken.contains(host) && can_be(host, needs)) free.push_back(host);
+    for (const bool away : {false, true}) {
+      for (const std::string& host : options_.hosts) {
+        if (watch_.is_away(host) == away && !taken.contains(host) && can_be(host, needs)) free.push_back(host);
+      }
     }
-    std::ranges::stable_partition(free, [&](const std::string& host) { return !watch_.is_away(host); });
     return free;
   }
 
