@@ -54,7 +54,8 @@ struct InterfaceLimits {
 ///   GET                     …/jobs/{j}/events
 ///   GET                     …/jobs/{j}/files                          ?outputdirectoryid= ?directory= ?maxresults=
 ///   GET                     …/jobs/{j}/run/job                        its ranks; …/run/now, …/run/index, …/run/chart,
-///                                                             …/run/ranks/N/log, …/run/metrics: page/routes.h
+///                                                             …/run/charts, …/run/ranks/N/log, …/run/metrics:
+///                                                             page/routes.h
 ///   GET                     …/jobs/{j}/files/{id}/{path…}             ranges; ?follow=true ?offset=
 ///
 /// HEAD is as GET. Lists take ?after= (nextLink has it), ?maxresults= and ?order=newest. Events are a list too, or
