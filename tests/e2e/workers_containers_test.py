@@ -288,6 +288,13 @@ def test_a_private_registry_wants_its_password_and_the_server_is_found_without_a
         assert storage.credentials() == []
 
 
+def test_an_unknown_name_among_an_images_settings_is_a_failure_of_the_launch(contained: dict[str, Any]) -> None:
+    image = {"imageSourceRegistry": {"image": IMAGE}, "shmsizes": "32m"}
+    (refused,) = workers.launch_workers(1, **{**contained, "image": image}, code="pass")
+    assert refused["status"] == "failed"
+    assert "shmsizes" in refused["message"], refused
+
+
 def test_an_image_with_a_folder_where_the_sessions_has_to_appear_is_named(
     server: JobServer, contained: dict[str, Any], storage: Storage
 ) -> None:

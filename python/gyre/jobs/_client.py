@@ -117,6 +117,7 @@ class Client:
         code: str | os.PathLike[str] | None = None,
         requirements: str | os.PathLike[str] | Sequence[str] | None = None,
         output: Sequence[str] = (),
+        strict: bool = False,
     ) -> Job:
         """Queues a job: the properties of a job.json, the file (JSON), or a `command` that runs under `gyre run`
         with this number of `processes` (1) on each of `nodes` nodes, and this number of parameter `servers` (0) for
@@ -127,7 +128,8 @@ class Client:
         may use at most on each node. `timeline`: each rank writes one, for the job's page. `code`: a folder; the job
         runs in a copy of it on every node. .gyreignore, or else .gitignore, excludes files. `requirements`: a pip
         requirements file, or its lines; each node makes a virtual environment of them, which is kept for later jobs.
-        `output`: patterns ("*.pt", "results") of the files that the job writes there, to keep as directory "work"."""
+        `output`: patterns ("*.pt", "results") of the files that the job writes there, to keep as directory "work".
+        `strict`: what the server would warn of, such as a name that it does not know, is an error."""
         if (job is None) == (command is None):
             raise InvalidArgumentError("submit() takes either a job or a command")
         settings = {"processesPerNode": processes, "servers": servers, "restarts": restarts, "retries": retries}
@@ -148,11 +150,7 @@ class Client:
         if timeline:
             properties["timeline"] = True
         if requirements is not None:
-            if isinstance(requirements, str | os.PathLike):
-                lines = _lines_of_requirements(Path(os.fspath(requirements)))
-            else:
-                lines = list(requirements)
-            properties["requirements"] = lines
+            properties["requirements"] = _requirements_in(requirements)
         if output:
             properties["outputFiles"] = [*properties.get("outputFiles", []), *output]
         if environment:
@@ -163,8 +161,10 @@ class Client:
             properties["cluster"] = {"id": cluster or self._only_cluster()}
         place = (self.workspace, experiment, name or _new_name(_stem_of(job, command)))
         self._session.json("PUT", path_of("workspaces", self.workspace, "experiments", experiment))
-        query = None if code is None else {"code": self._upload(code)}
-        resource = self._session.json("PUT", self._path(place), query, {"properties": properties})
+        query = {} if code is None else {"code": self._upload(code)}
+        if strict:
+            query["strict"] = "true"
+        resource = self._session.json("PUT", self._path(place), query or None, {"properties": properties})
         return Job(*place, resource)
 
     def _upload(self, folder: str | os.PathLike[str]) -> str:
@@ -389,7 +389,11 @@ def _properties_of(job: Mapping[str, Any] | str | os.PathLike[str] | None) -> di
     return dict(content.get("properties", content))
 
 
-def _lines_of_requirements(file: Path) -> list[str]:
+def _requirements_in(given: str | os.PathLike[str] | Sequence[str]) -> list[str]:
+    """The lines, or those of the file of that name."""
+    if not isinstance(given, str | os.PathLike):
+        return list(given)
+    file = Path(os.fspath(given))
     try:
         text = file.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -45,7 +45,7 @@ class JobProcess:
             }
         with self._client() as client:
             name = f"{worker}-{session}"
-            self._job = client.submit(properties, name=name, experiment=_EXPERIMENT, cluster=place.cluster)
+            self._job = client.submit(properties, name=name, experiment=_EXPERIMENT, cluster=place.cluster, strict=True)
 
     def follow(self, show: Show, finish: Finish) -> None:
         """Calls `show` with the lines of output, and whether they are stderr's; at the end `finish` with the exit code,
